@@ -43,6 +43,8 @@ LATE = timedelta(days=30)
 """How long after its deadline an attempt is still looked at now and then."""
 MOST_NOTES = 20
 """How many notes an attempt has at most: everybody can send further transfers under its reference."""
+MOST_DEPTH = 2**31 - 1
+"""The greatest depth that the database has room for; a node may say more."""
 NOTHING_TO_REFUND = gettext_lazy("The payment is not on the chain at present, so there is nothing to refund. Try again later.")
 UNDONE = {"svc_pay": "undone"}
 """What marks the external refund of a payment that a reorganisation has undone."""
@@ -192,7 +194,7 @@ def record(
         settled = payment.settled
         state = State.CONFIRMING if payment.state is State.CONFIRMED and not settled else payment.state
         row.state, row.txid = state.value, payment.txid or row.txid
-        row.depth = payment.confirmations if payment.canonical else 0
+        row.depth = min(payment.confirmations, MOST_DEPTH) if payment.canonical else 0
         row.height = payment.block_height
         if payment.synced is True:
             conclude(row, settled)

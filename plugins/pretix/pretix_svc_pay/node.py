@@ -12,7 +12,8 @@ from django.conf import settings as system
 from pretix.base.settings import SettingsSandbox
 from pretix.helpers.ssrf import should_block_access
 from svc_pay import (
-    Client, InvalidInput, Network, RateSource, Webhook, parse_network,
+    BoundedTransport, Client, InvalidInput, Network, RateSource, Webhook,
+    parse_network,
 )
 
 TIMEOUT = 8.0
@@ -25,40 +26,14 @@ def text(settings: SettingsSandbox, name: str) -> str:
     return (settings.get(name, as_type=str) or "").strip()
 
 
-class PublicAddresses(httpx.BaseTransport):
-    """Keeps pretix's rule that an organizer may not make pretix call addresses of private networks.
-
-    A name is looked up once, and the call goes to an address that was checked: otherwise a name server could give the
-    check another answer than the call.
-    """
-
-    def __init__(self) -> None:
-        self._http = httpx.HTTPTransport()
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        host = request.url.host
-        failed = httpx.ConnectError(f"{host} has no address")
-        for address in public_addresses(host):
-            pinned = httpx.Request(
-                request.method, request.url.copy_with(host=address), headers=request.headers, stream=request.stream,
-                extensions={**request.extensions, "sni_hostname": host},
-            )
-            try:
-                return self._http.handle_request(pinned)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                failed = error
-        raise failed
-
-    def close(self) -> None:
-        self._http.close()
-
-
 def public_addresses(host: str) -> list[str]:
-    """The addresses of a host; raises httpx.ConnectError if it has none, or one that pretix may not call."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise httpx.ConnectError(str(error)) from None
+    """The addresses of a host; raises OSError if it has none, and httpx.ConnectError if pretix may not call one.
+
+    That keeps pretix's rule that an organizer may not make pretix call addresses of private networks. A name is looked up
+    once, and the call goes to an address that was checked: otherwise a name server could give the check another answer
+    than the call.
+    """
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     if any(should_block_access(address)[0] for *_rest, address in found):
         raise httpx.ConnectError(
             "the host is in a private network, and pretix may call it only with allow_http_to_private_networks=on in"
@@ -67,7 +42,7 @@ def public_addresses(host: str) -> list[str]:
     return [address[0] for *_rest, address in found]
 
 
-def open_transport(url: str) -> httpx.BaseTransport | None:
+def open_transport(url: str) -> BoundedTransport | None:
     """How a URL of the settings is called; None if pretix.cfg allows every address."""
     if system.ALLOW_HTTP_TO_PRIVATE_NETWORKS:
         return None
@@ -75,8 +50,8 @@ def open_transport(url: str) -> httpx.BaseTransport | None:
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if proxy and not proxy_bypass(parts.hostname or ""):
         # The proxy looks the name up, and decides, as for all calls of pretix.
-        return httpx.HTTPTransport(proxy=proxy if "://" in proxy else f"http://{proxy}")
-    return PublicAddresses()
+        return BoundedTransport(proxy=proxy if "://" in proxy else f"http://{proxy}")
+    return BoundedTransport(addresses=public_addresses)
 
 
 @lru_cache(maxsize=64)

@@ -7,6 +7,7 @@ import time
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -143,6 +144,15 @@ def test_an_answer_that_is_older_than_what_is_stored_does_not_count(shop, devnet
         assert attempts.look(client, Attempt.objects.get(pk=attempt.pk)) == "recorded"
     assert attempts.record(older, unpaid) == "overtaken"
     assert shop.states(attempt) == ("p", "confirmed")
+
+
+def test_a_depth_that_the_database_has_no_room_for_is_the_greatest(shop, devnet):
+    attempt = shop.paid()
+    with Client(devnet.url) as client:
+        deep = replace(client.payment(attempt.terms(None)), confirmations=2**53 - 1)
+    while attempts.record(Attempt.objects.get(pk=attempt.pk), deep) == "overtaken":
+        pass
+    assert Attempt.objects.get(pk=attempt.pk).depth == 2**31 - 1
 
 
 def test_a_locked_database_holds_up_no_other_payment(shop, devnet, monkeypatch):

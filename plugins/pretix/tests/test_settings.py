@@ -5,9 +5,11 @@ import logging
 import re
 import socket
 import ssl
+import time
+from contextlib import suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 import httpx
 import pytest
@@ -20,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 from django.db import OperationalError
 from django.utils.timezone import now
 from pretix.base.models import LogEntry
-from svc_pay import DEVNET
+from svc_pay import DEVNET, Client, NodeUnreachable
 
 from pretix_svc_pay import node, views
 from pretix_svc_pay.node import open_transport
@@ -230,6 +232,35 @@ def test_a_certificate_is_checked_against_the_name(settings, server, names, monk
         else:
             with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
                 client.get(url)
+
+
+@pytest.mark.parametrize("proxied", [False, True])
+def test_a_server_that_sends_byte_after_byte_does_not_hold_a_worker(settings, names, monkeypatch, proxied):
+    """The timeouts of httpx are for single steps, of which an endless header has any number."""
+    settings.ALLOW_HTTP_TO_PRIVATE_NETWORKS = False
+    over = Event()
+
+    def drip(listener):
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-A: ")
+            while not over.wait(0.05):
+                connection.sendall(b"a")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=drip, args=[listener])
+        thread.start()
+        url = f"http://shop.example.org:{listener.getsockname()[1]}"
+        if proxied:
+            monkeypatch.setenv("http_proxy", f"127.0.0.1:{listener.getsockname()[1]}")
+        names.append("127.0.0.1")
+        began = time.monotonic()
+        with Client(url, timeout=0.5, transport=open_transport(url)) as client:
+            with pytest.raises(NodeUnreachable):
+                client.block_hash(1)
+        assert time.monotonic() - began < 10
+        over.set()
+        thread.join()
 
 
 def test_a_proxy_decides_which_addresses_are_called(settings, server, monkeypatch):
