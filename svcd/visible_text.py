@@ -11,6 +11,8 @@ import re
 import unicodedata
 from typing import Final
 
+MOST_SHOWN: Final = 1_000
+"""Characters of a text of somebody else that a sentence has."""
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _INVISIBLE: Final = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"))
@@ -47,6 +49,13 @@ def visible(text: str) -> str:
         f"\\u{{{ord(each):x}}}" if _is_invisible(each) and not _is_part_of_emoji(text, position) else each
         for position, each in enumerate(text)
     )
+
+
+def shown(text: str, most: int = MOST_SHOWN) -> str:
+    """``text`` of somebody else in a sentence: :func:`visible`, and at most ``most`` characters long."""
+    # What comes after them cannot be shown, and may be megabytes.
+    escaped = visible(text[: most + 1])
+    return escaped if len(escaped) <= most else f"{escaped[: most - 1]}…"
 
 
 def decoded(content: bytes) -> str:

@@ -25,7 +25,7 @@ from svcd.keyfile import parse
 from svcd.pages.texts import load as load_texts
 from svcd.seed_file import SeedKind, is_encrypted, load_or_make, load_or_make_token, render_seed
 from svcd.store.postgresql import read_address
-from svcd.visible_text import BadText, line_of, text_of, visible
+from svcd.visible_text import BadText, line_of, shown, text_of, visible
 from tests.cli.terminal import KEYFILE
 from tests.cli.wallet.test_mnemonic import WORDS
 from tests.test_network_file import TEXT as NETWORK
@@ -201,3 +201,10 @@ def test_no_bidi_or_invisible_character_remains(text: str) -> None:
 @given(st.from_regex(f"[{FORBIDDEN_IN_LABEL}]", fullmatch=True))
 def test_characters_forbidden_in_labels_are_escaped(odd: str) -> None:
     assert visible(f"a{odd}b") == f"a\\u{{{ord(odd):x}}}b"
+
+
+def test_the_text_of_somebody_else_in_a_sentence_is_short_and_visible() -> None:
+    assert shown("no, and this is why") == "no, and this is why"
+    assert shown("a" * 1_000) == "a" * 1_000
+    assert shown("a" * 1_001) == "a" * 999 + "…"
+    assert shown("\x1b" * 3_000_000, 9) == r"\u{1b}\u…"

@@ -14,6 +14,7 @@ import svc_pay
 from svc_pay import AsyncClient, Client, Order, State, calls
 from svc_pay.calls import Answer, Call, OwnNetwork, Pause, Steps
 from svc_pay.client import _Settings
+from svc_pay.members import Members
 
 SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
 THIEF = "svcd1qwv5rncn0lmw4h7ny97sugyxaamll6rc3xzlfeq"
@@ -237,6 +238,37 @@ def test_requests_that_are_not_idempotent_are_never_repeated(trouble: Any, unrep
 def test_a_refusal_has_a_type_and_the_sentence_of_the_node(status: int, error: type[svc_pay.ApiError]) -> None:
     ran = Ran(calls.account(SHOP), [refusal(status)])
     assert (type(ran.error), str(ran.error)) == (error, "no, and this is why")
+
+
+HOSTILE = "\x1b[2J\x1b[31mpay to evil\u202e\u2028\u200b<b>" + "x" * 3_000_000
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        answer({"ok": False, "error": HOSTILE}, 400),
+        payment(HOSTILE),
+        payment("unpaid", work={"coreHoursToUndo": HOSTILE, "workConfirmations": HOSTILE, "hashesToUndo": "1"}),
+        payment("unpaid", reference=HOSTILE),
+    ],
+)
+def test_the_text_of_a_node_in_an_error_is_short_and_visible(came: Answer) -> None:
+    """It goes to terminals, logs and pages of shops."""
+    sentence = str(Ran(calls.payment(ORDER), [came]).error)
+    assert len(sentence) < 1_100
+    assert sentence.isprintable()
+
+
+def test_the_sentences_of_a_node_are_short_and_visible() -> None:
+    escaped = "\\u{1b}[2J\\u{1b}[31mpay to evil\\u{202e}\\u{2028}\\u{200b}<b>"
+    request = requested(request_of(warning=HOSTILE)).result
+    assert request.warning.startswith(escaped)
+    assert len(request.warning) == 1_000
+    alarm = svc_pay.Alarm.parse(Members({"kind": "outage", "sentence": HOSTILE}, "the alarm"))
+    assert alarm.sentence == request.warning
+    listed = {"txid": HASH, "sender": SHOP, "reference": HOSTILE, "amount": "5", "canonical": False, "confirmations": 0}
+    ran = Ran(calls.payments(SHOP, reference="order-1"), [answer({"ok": True, "payments": [listed], "next": None})])
+    assert len(str(ran.error)) < 1_200
 
 
 def test_what_refuses_the_method_of_a_call_is_no_node() -> None:

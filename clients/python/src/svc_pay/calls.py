@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Final, TypeVar
 from urllib.parse import quote, urlsplit
 
+from svc_pay._svcd.visible_text import shown
 from svc_pay.chain import (
     Network,
     check_address,
@@ -188,7 +189,7 @@ def _error(answer: Answer) -> ApiError:
     given = answer.retry_after or ""
     retry_after = int(given) if _SECONDS.fullmatch(given) else None
     try:
-        sentence = Members.of(answer.body, "the answer").text("error")
+        sentence = Members.of(answer.body, "the answer").sentence("error")
     except InvalidAnswer:
         if answer.status in _SAFE:
             sentence = f"the URL answers with status {answer.status}; a proxy before the node may do that"
@@ -241,7 +242,7 @@ def payment_request(
     def made(members: Members) -> PaymentRequest:
         given = members.text("reference") if reference is None else reference
         order = Order(given, recipient, amount, confirmations, members.number("sinceHeight"), network)
-        request = PaymentRequest.of(order, label or None, members.text_or_none("warning"))
+        request = PaymentRequest.of(order, label or None, members.sentence_or_none("warning"))
         expected = {
             **_terms(order),
             "networkId": network.network_id,
@@ -424,7 +425,7 @@ def _check_listed(what: str, name: str, found: object, asked: object) -> None:
     """Raise InvalidAnswer unless a record of a list has the value that was asked for; None was not."""
     if asked is not None and found != asked:
         raise InvalidAnswer(
-            f"the node's list has a {what} that was not asked for: its {name} is {found!r}, not {asked!r}"
+            f"the node's list has a {what} that was not asked for: its {name} is {shown(repr(found))}, not {asked!r}"
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, g
 import httpx
 
 from svc_pay import calls
+from svc_pay._svcd.visible_text import shown
 from svc_pay.calls import Answer, Blocking, Call, OwnNetwork, Pause, Steps
 from svc_pay.chain import Network, is_loopback
 from svc_pay.errors import InvalidAnswer, InvalidInput, NodeUnreachable, SvcPayError
@@ -92,7 +93,7 @@ class _Settings:
 
 
 def _unreachable(error: httpx.HTTPError) -> NodeUnreachable:
-    return NodeUnreachable(f"the node does not answer: {error or type(error).__name__}")
+    return NodeUnreachable(f"the node does not answer: {shown(str(error)) or type(error).__name__}")
 
 
 def _next(steps: Steps[T], outcome: _Outcome) -> Call | Pause | Blocking | OwnNetwork:

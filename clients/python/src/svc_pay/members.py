@@ -8,6 +8,7 @@ from svc_pay._svcd.chain.address import decode_address
 from svc_pay._svcd.chain.encoding import decimal_u53, integer, parse_json
 from svc_pay._svcd.chain.errors import RuleViolation
 from svc_pay._svcd.chain.units import format_amount
+from svc_pay._svcd.visible_text import shown
 from svc_pay.errors import InvalidAnswer
 
 _HASH: Final = re.compile("[0-9a-f]{64}")
@@ -97,6 +98,14 @@ class Members:
         if coins is not None and coins != format_amount(units):
             raise InvalidAnswer(f"{name} and {name}Svc in {self._where} must be the same")
         return units
+
+    def sentence(self, name: str) -> str:
+        """A string for a person to read: what is invisible in it is escaped, and it has at most 1,000 characters."""
+        return shown(self.text(name))
+
+    def sentence_or_none(self, name: str) -> str | None:
+        """The same; None if it is null or absent."""
+        return self.sentence(name) if name in self else None
 
     def flag(self, name: str) -> bool:
         """A truth value."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from svc_pay._svcd.visible_text import shown
 from svc_pay.chain import (
     MAX_CONFIRMATIONS,
     Network,
@@ -45,7 +46,7 @@ def _state(text: str) -> State:
     try:
         return State(text)
     except ValueError:
-        raise InvalidAnswer(f"{text!r} is not a state of a payment") from None
+        raise InvalidAnswer(f"{shown(text)!r} is not a state of a payment") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ class Work:
         """From the member `work` of a payment."""
         hours, confirmations = (members.text(name) for name in ("coreHoursToUndo", "workConfirmations"))
         if not (_DECIMAL.fullmatch(hours) and _DECIMAL.fullmatch(confirmations)):
-            raise InvalidAnswer(f"{hours!r} and {confirmations!r} must be decimals")
+            raise InvalidAnswer("the work of a payment must be decimals")
         return cls(members.number("hashesToUndo"), Decimal(hours), Decimal(confirmations))
 
 
@@ -322,7 +323,7 @@ class Alarm:
     @classmethod
     def parse(cls, members: Members) -> "Alarm":
         """From the member `alarm` of an event."""
-        return cls(members.text("kind"), members.text("sentence"))
+        return cls(members.text("kind"), members.sentence("sentence"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +405,7 @@ class Delivery:
             delivered_at=members.number_or_none("deliveredAt"),
             next_attempt_at=members.number_or_none("nextAttemptAt"),
             last_status=members.count("lastStatus") if "lastStatus" in members else None,
-            last_error=members.text_or_none("lastError"),
+            last_error=members.sentence_or_none("lastError"),
             created_at=members.number("createdAt"),
             last_attempt_at=members.number_or_none("lastAttemptAt"),
             ending=next((name for name in _ENDINGS if name in members and members.flag(name)), None),
@@ -486,7 +487,7 @@ class Watch:
             more_mismatches="moreMismatches" in members and members.flag("moreMismatches"),
             events=tuple(Delivery.parse(each, recipient) for each in events),
             pay_until=members.number_or_none("payUntil"),
-            warning=members.text_or_none("warning"),
+            warning=members.sentence_or_none("warning"),
             closes_at_height=members.number_or_none("closesAtHeight"),
             ended_at=members.number_or_none("endedAt"),
             mismatches_until=members.number_or_none("mismatchesUntil"),
@@ -516,4 +517,4 @@ class CallbackTest:
     def parse(cls, members: Members) -> "CallbackTest":
         """From the member `test` of an answer."""
         status = members.count("status") if "status" in members else None
-        return cls(members.text("id"), status, members.text_or_none("error"), members.count("milliseconds"))
+        return cls(members.text("id"), status, members.sentence_or_none("error"), members.count("milliseconds"))

@@ -16,6 +16,7 @@ from typing import Any, Final
 import httpx
 
 from svc_pay._svcd.chain.encoding import MAX_INTEGER
+from svc_pay._svcd.visible_text import shown
 from svc_pay.chain import COIN, format_amount, is_loopback
 from svc_pay.errors import InvalidAnswer, InvalidInput, RateRefused
 from svc_pay.exchange import PLAIN, connections, exchange
@@ -226,7 +227,9 @@ def _fetched(url: str, path: Sequence[str], open_transport: Callable[[], httpx.B
         # Numbers stay as they are written, because a float is rounded.
         value: Any = json.loads(_downloaded(url, open_transport), parse_int=str, parse_float=str, parse_constant=str)
     except httpx.HTTPError as error:
-        raise RateRefused(f"the server of the rate does not answer: {error or type(error).__name__}") from None
+        raise RateRefused(
+            f"the server of the rate does not answer: {shown(str(error)) or type(error).__name__}"
+        ) from None
     except (ValueError, RecursionError):
         raise RateRefused("the answer of the server of the rate is not JSON") from None
     where = ".".join(path)
