@@ -8,7 +8,7 @@ the result.
 import json
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import random
 from time import monotonic
 from typing import Final, TypeVar
@@ -89,6 +89,8 @@ class Call:
     """Seconds after which it is given up at the latest; None if only the client's timeout counts."""
     since: float | None = None
     """When the client's timeout began, by the monotonic clock; None if it begins with this request."""
+    remedy: str | None = None
+    """What helps if the timeout ends, though the earlier pages of the list were answered; None for any other call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +135,11 @@ def get(
     authorized: bool = False,
     seconds: float = 0,
     limit: float | None = None,
-    since: float | None = None,
+    pages: "Pages | None" = None,
 ) -> Call:
-    """A request that changes nothing."""
-    return Call("GET", path, query or {}, None, authorized, repeatable=True, seconds=seconds, limit=limit, since=since)
+    """A request that changes nothing; ``pages`` if it is for one of a list."""
+    call = Call("GET", path, query or {}, None, authorized, repeatable=True, seconds=seconds, limit=limit)
+    return call if pages is None else replace(call, since=pages.since, remedy=pages.remedy)
 
 
 def post(path: str, body: object, *, repeatable: bool, authorized: bool = True, seconds: float = 0) -> Call:
@@ -280,11 +283,18 @@ def _same(call: Call, name: str, expected: Mapping[str, object], what: str, pars
 class Pages:
     """Where the next page of a list begins. A node decides how many there are; here it does not."""
 
-    def __init__(self) -> None:
+    def __init__(self, narrowed: str = "") -> None:
+        """``narrowed`` says how a caller makes the list shorter, as the beginning of a sentence."""
         self.since = monotonic()
         """When the list began: the client's timeout is for all of it."""
+        self._narrowed = narrowed
         self._seen: set[str] = set()
         self._left = _MAX_LIST
+
+    @property
+    def remedy(self) -> str | None:
+        """What helps if the timeout ends now; None before the first page, since then the node may not answer at all."""
+        return f"{self._narrowed}give a greater timeout" if self._seen else None
 
     def follow(self, following: str | None, body: bytes) -> str | None:
         """``following`` of a page; raises InvalidAnswer if the list begins again, or is too long."""
@@ -402,10 +412,10 @@ def payments(
         query["sinceHeight"] = str(check_number(since_height, "since_height"))
     found: dict[str, ReceivedTransfer] = {}
     after: str | None = None
-    pages = Pages()
+    pages = Pages("narrow it by since_height, or ")
     while True:
         page = query if after is None else {**query, "after": after}
-        body = yield from ask(get("/rpc/commerce/payments", page, since=pages.since))
+        body = yield from ask(get("/rpc/commerce/payments", page, pages=pages))
         answer = Members.of(body, "the answer")
         for each in [ReceivedTransfer.parse(each, recipient) for each in answer.objects("payments")]:
             _check_listed("transfer", "reference", each.reference, reference)
@@ -642,7 +652,7 @@ def transfers_of(
     """A page of the transfers from or to an address, in the mempool or on the chain, the newest first."""
     path = f"/rpc/mempool/{address}" if waiting else f"/rpc/address/{address}/transactions"
     query = {"limit": "100"} if before is None else {"limit": "100", "before": before}
-    body = yield from ask(get(path, query, since=pages.since))
+    body = yield from ask(get(path, query, pages=pages))
     answer = Members.of(body, "the answer")
     return answer.objects("transactions"), pages.follow(answer.text_or_none("next"), body)
 

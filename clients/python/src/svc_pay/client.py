@@ -59,12 +59,12 @@ class _Settings:
             )
         self.url = url.rstrip("/")
         self._token = token
-        self._timeout = timeout
+        self.timeout = timeout
         self._retry_seconds = retry_seconds
 
     def until(self, call: Call) -> float:
         """When a request is given up, by the monotonic clock."""
-        seconds = self._timeout + call.seconds
+        seconds = self.timeout + call.seconds
         began = monotonic() if call.since is None else call.since
         return began + (seconds if call.limit is None else min(seconds, call.limit))
 
@@ -92,7 +92,9 @@ class _Settings:
         )
 
 
-def _unreachable(error: httpx.HTTPError) -> NodeUnreachable:
+def _unreachable(error: httpx.HTTPError, call: Call, settings: _Settings) -> NodeUnreachable:
+    if call.remedy is not None and isinstance(error, httpx.TimeoutException):
+        return NodeUnreachable(f"the list has taken longer than {settings.timeout:g} s: {call.remedy}")
     return NodeUnreachable(f"the node does not answer: {shown(str(error)) or type(error).__name__}")
 
 
@@ -245,7 +247,7 @@ class Client(_Node[httpx.Client, httpx.BaseTransport]):
             request = self._settings.request(self._http, call, until)
             return exchange(self._http, request, until)
         except httpx.HTTPError as error:
-            return _unreachable(error)
+            return _unreachable(error, call, self._settings)
         except InvalidAnswer as error:
             return error
 
@@ -320,7 +322,7 @@ class AsyncClient(_Node[httpx.AsyncClient, httpx.AsyncBaseTransport]):
             request = self._settings.request(self._http, call, until)
             return await async_exchange(self._http, request, until)
         except httpx.HTTPError as error:
-            return _unreachable(error)
+            return _unreachable(error, call, self._settings)
         except InvalidAnswer as error:
             return error
 
