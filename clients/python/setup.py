@@ -10,4 +10,11 @@ if lost:
     raise SystemExit(
         f"svc-pay is built in a clone of the whole repository: {lost[0]} is a link to a file that is not there"
     )
+# Without symbolic links git and some archivers write where a link leads as the text of a file.
+texts = sorted(path for path in (SOURCES / "svc_pay" / "_svcd").rglob("*.py") if path.read_bytes().startswith(b"../"))
+if texts:
+    raise SystemExit(
+        f"{texts[0].relative_to(SOURCES)} must be a link to a file of svcd, and is a text with the path of that file:"
+        " clone with symbolic links (git config core.symlinks true, and check out again)"
+    )
 setup()

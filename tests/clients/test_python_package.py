@@ -142,15 +142,32 @@ def wrong(node: Client, webhook: Webhook) -> None:
 """What somebody writes who uses the client, and what the types do not allow."""
 
 
+def refusal_to_build(folder: Path) -> str:
+    build = "from setuptools import build_meta as b; b.build_wheel('..')"
+    done = subprocess.run([sys.executable, "-c", build], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert not list(folder.parent.glob("*.whl"))
+    return done.stderr
+
+
 def test_a_copy_of_its_folder_alone_is_not_built(tmp_path: Path) -> None:
     shutil.copytree(CLIENT, tmp_path / "python", symlinks=True)
-    build = "from setuptools import build_meta as b; b.build_wheel('..')"
-    done = subprocess.run(
-        [sys.executable, "-c", build], cwd=tmp_path / "python", capture_output=True, text=True, check=False
+    sentence = "built in a clone of the whole repository: svc_pay/_svcd/chain/__init__.py is a link"
+    assert sentence in refusal_to_build(tmp_path / "python")
+
+
+def test_a_clone_without_symbolic_links_is_not_built(tmp_path: Path) -> None:
+    """Git writes the paths of links as texts there, and the wheel would have those for modules."""
+    shutil.copytree(CLIENT, tmp_path / "python", symlinks=True)
+    for path in (tmp_path / "python" / "src").rglob("*.py"):
+        if path.is_symlink():
+            target = str(path.readlink())
+            path.unlink()
+            path.write_text(target)
+    sentence = (
+        "svc_pay/_svcd/chain/__init__.py must be a link to a file of svcd, and is a text with the path of that file"
     )
-    assert done.returncode == 1
-    assert "built in a clone of the whole repository: svc_pay/_svcd/chain/__init__.py is a link" in done.stderr
-    assert not list(tmp_path.glob("*.whl"))
+    assert sentence in refusal_to_build(tmp_path / "python")
 
 
 @pytest.fixture(scope="module")
