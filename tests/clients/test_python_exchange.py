@@ -113,8 +113,11 @@ def test_trusted_certificates_are_those_that_the_environment_names(
     none.write_text("")
     monkeypatch.setenv(where, str(none if where == "SSL_CERT_FILE" else tmp_path))
     if where == "SSL_CERT_FILE":
-        with pytest.raises(ssl.SSLError):
+        with pytest.raises(svc_pay.InvalidInput, match=r"no certificate can be read from .*none\.pem"):
             trusted()
+        none.unlink()
+        with pytest.raises(svc_pay.InvalidInput, match=r"none\.pem, the file in SSL_CERT_FILE: .*No such file"):
+            Client("https://node.example")
     else:
         assert trusted().get_ca_certs() == []
 

@@ -89,6 +89,7 @@ def test_words_that_are_no_wallet_are_refused(words: dict[str, str]) -> None:
         ({"recipient": SHOP.upper()}, "an address begins with svc1q"),
         ({"confirmations": 0}, "confirmations must be an integer from 1 to 1000"),
         ({"since_height": -1}, "since_height must be an integer"),
+        ({"network": 5}, "network must be MAINNET, DEVNET or"),
     ],
 )
 def test_an_impossible_order_is_refused(changes: dict[str, Any], sentence: str) -> None:
@@ -245,6 +246,18 @@ def test_whitespace_around_a_secret_does_not_count(secret: str) -> None:
 def test_an_empty_secret_is_refused(secret: str) -> None:
     with pytest.raises(svc_pay.InvalidInput):
         Webhook([SECRET, secret])
+
+
+@pytest.mark.parametrize("secrets", [None, 5, [SECRET, None], [b"secret"]])
+def test_a_secret_is_a_text(secrets: Any) -> None:
+    with pytest.raises(svc_pay.InvalidInput, match="a signing secret is a text"):
+        Webhook(secrets)
+
+
+@pytest.mark.parametrize("text", [None, 5, b"{}"])
+def test_a_description_of_a_network_is_a_text(text: Any) -> None:
+    with pytest.raises(svc_pay.InvalidInput, match="give the text that svc network show --json prints"):
+        svc_pay.parse_network(text)
 
 
 @pytest.mark.parametrize("case", vectors("secret_lines")["cases"], ids=lambda case: case["name"])

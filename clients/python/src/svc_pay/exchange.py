@@ -129,16 +129,24 @@ def _looked_up(addresses: Addresses, host: str, seconds: float | None) -> Sequen
 
 
 def _trusted() -> ssl.SSLContext:
-    """What :func:`ssl.create_default_context` returns, without a file for the keys of connections."""
+    """What :func:`ssl.create_default_context` returns, without a file for the keys of connections.
+
+    Raises InvalidInput if the environment names a file that has no certificates.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if sys.version_info >= (3, 13):
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
     # As httpx does.
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    if file or not folder:
-        context.load_verify_locations(cafile=file or certifi.where())
-    else:
+    if folder and not file:
         context.load_verify_locations(capath=folder)
+        return context
+    try:
+        context.load_verify_locations(cafile=file or certifi.where())
+    except OSError as error:
+        if not file:
+            raise
+        raise InvalidInput(f"no certificate can be read from {file}, the file in SSL_CERT_FILE: {error}") from None
     return context
 
 

@@ -18,7 +18,7 @@ from svc_pay.chain import (
     format_amount,
     network_of,
 )
-from svc_pay.errors import InvalidAnswer
+from svc_pay.errors import InvalidAnswer, InvalidInput
 from svc_pay.members import Members
 
 DEFAULT_CONFIRMATIONS: Final = 12
@@ -71,6 +71,8 @@ class Order:
         given: object = self.network
         if given is None:
             object.__setattr__(self, "network", network_of(self.recipient))
+        elif not isinstance(given, Network):
+            raise InvalidInput("network must be MAINNET, DEVNET or a network that read_network has returned")
         check_address(self.recipient, self.network)
         check_amount(self.amount)
         check_number(self.confirmations, "confirmations", least=1, greatest=MAX_CONFIRMATIONS)

@@ -35,6 +35,9 @@ def read_network(path: str | PathLike[str]) -> Network:
 
 def parse_network(text: str) -> Network:
     """The network that `svc network show --json` has printed; raises InvalidInput."""
+    given: object = text
+    if not isinstance(given, str):
+        raise InvalidInput("give the text that svc network show --json prints")
     try:
         value = parse_json(text.removeprefix("\ufeff").encode("utf-8", "surrogatepass"), counted=False)
         return _network(*params_in_json(value))

@@ -139,7 +139,8 @@ class Webhook:
     """
 
     def __init__(self, secrets: str | Iterable[str], *, tolerance: int = TOLERANCE_SECONDS) -> None:
-        self._keys = [_key(secret) for secret in ([secrets] if isinstance(secrets, str) else secrets)]
+        given = [secrets] if isinstance(secrets, str) or not isinstance(secrets, Iterable) else secrets
+        self._keys = [_key(secret) for secret in given]
         if not self._keys:
             raise InvalidInput("give at least one signing secret")
         self._tolerance = tolerance
@@ -173,7 +174,9 @@ class Webhook:
         return event
 
 
-def _key(given: str) -> bytes:
+def _key(given: object) -> bytes:
+    if not isinstance(given, str):
+        raise InvalidInput("a signing secret is a text, as the node's file has it")
     secret = given.removeprefix("\ufeff").rstrip("\r\n").strip(" ")
     try:
         check_line(secret)
