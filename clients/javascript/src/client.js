@@ -17,7 +17,7 @@ import { objectIn, pages, question, textOf } from "./light/answers.mjs";
 import { FEE_LIMIT } from "./light/networks.mjs";
 import { DEFAULT_CONFIRMATIONS, isReference } from "./light/orders.mjs";
 import { formatAmount, GREATEST } from "./light/units.mjs";
-import { isSettled, members, payment, rank, shown } from "./members.js";
+import { isSettled, members, payment, rank, received, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";
 
 /** The greatest fee in base units that is paid on mainnet and devnet because a node suggests it. */
@@ -48,25 +48,35 @@ const sleepFor = (seconds, signal) =>
     signal?.addEventListener("abort", stop, { once: true });
   });
 
-const TRANSFER = {
-  txid: "text",
-  sender: "text",
-  reference: "text?",
-  amount: "number",
-  canonical: "flag",
-  confirmations: "count",
-  blockHeight: "number?",
-};
 const WATCH = {
   id: "text",
   active: "flag",
   lastState: "text",
   callbackUrl: "text",
   wantedEvents: "texts",
+  createdAt: "number",
   expiresAt: "number",
+  payUntil: "number?",
+  endedAt: "number?",
+  mismatchesUntil: "number?",
+  closesAtHeight: "number?",
+  sinceHeight: "number?",
+  ending: "text?",
   payment: "object?",
+  breaker: "object?",
   events: "objects?",
 };
+const DELIVERY = {
+  id: "text",
+  event: "text",
+  createdAt: "number",
+  attempts: "count",
+  lastAttemptAt: "number?",
+  deliveredAt: "number?",
+  nextAttemptAt: "number?",
+  content: "object",
+};
+const CONTENT = { state: "text", confirmations: "count", txid: "hash?", blockHash: "hash?", blockHeight: "number?" };
 const ACCOUNT = {
   address: "text",
   balance: "number",
@@ -117,6 +127,15 @@ function query({ recipient, amount, confirmations, sinceHeight }) {
   return sinceHeight === null ? given : { ...given, sinceHeight };
 }
 
+/** What an answer about a checked order says of it. */
+const termsOf = ({ reference, recipient, amount, confirmations, sinceHeight }) => ({
+  reference,
+  recipient,
+  amount,
+  requiredConfirmations: confirmations,
+  sinceHeight: sinceHeight ?? undefined,
+});
+
 /** Text in a query, as nodes encode it. */
 const encoded = (text) =>
   encodeURIComponent(text).replace(/[!'()*]/g, (each) => `%${each.charCodeAt(0).toString(16).toUpperCase()}`);
@@ -135,6 +154,22 @@ function checkSame(found, expected, what) {
   const other = Object.keys(expected).find((name) => found[name] !== expected[name]);
   const sentence = `the node's answer is about another ${what} than the one that was asked for: ${other} differs`;
   if (other !== undefined) throw new InvalidAnswer(sentence);
+}
+
+/** An event of a watch, of an answer about its delivery. */
+function deliveryOf(value) {
+  const found = members(value, "event", DELIVERY);
+  members(members(found.content, "content", { payment: "object" }).payment, "content", CONTENT);
+  return found;
+}
+
+/** A watch of an answer, with its payment and its events. */
+function watchOf(value) {
+  const found = members(value, "subscription", WATCH);
+  if (found.payment) payment(found.payment);
+  if (found.breaker) members(found.breaker, "breaker", { openedAt: "number", nextProbeAt: "number" });
+  found.events?.forEach(deliveryOf);
+  return found;
 }
 
 /** The host of a URL in the one form that hosts have; null if it has none. */
@@ -319,8 +354,7 @@ export class Client {
     const parameters = { ...query(asked), ...(wait ? { wait: String(wait), state } : {}) };
     const options = { parameters, seconds: wait, signal, limit };
     const found = payment(await this.#object(`/rpc/commerce/payment/${asked.reference}`, "payment", options));
-    const { reference, recipient, amount, confirmations: requiredConfirmations } = asked;
-    checkSame(found, { reference, recipient, amount, requiredConfirmations }, "payment");
+    checkSame(found, termsOf(asked), "payment");
     return found;
   }
 
@@ -373,7 +407,7 @@ export class Client {
     const found = new Map();
     for await (const answer of this.#pages("/rpc/commerce/payments", parameters))
       for (const each of members(answer, "the answer", { payments: "objects" }).payments) {
-        checkSame(members(each, "a transfer", TRANSFER), reference === undefined ? {} : { reference }, "transfer");
+        checkSame(received(each, recipient, amount), reference === undefined ? {} : { reference }, "transfer");
         const early = BigInt(each.blockHeight ?? GREATEST) < BigInt(sinceHeight ?? 0n);
         if (early) throw new InvalidAnswer(`the node lists a transfer of block ${each.blockHeight}, below sinceHeight`);
         found.set(each.txid, each);
@@ -390,7 +424,7 @@ export class Client {
   /** The hash of the block at a height: the tip of a proof, if this node is trusted. */
   async blockHash(height) {
     const asked = integer(height, "height").toString();
-    const block = members(await this.#object(`/rpc/block/${asked}`, "block"), "block", { hash: "text" });
+    const block = members(await this.#object(`/rpc/block/${asked}`, "block"), "block", { hash: "hash" });
     checkSame(block, { height: asked }, "block");
     return block.hash;
   }
@@ -399,7 +433,7 @@ export class Client {
 
   async #watch(path, expected, options = {}) {
     const found = await this.#object(path, "subscription", { authorized: true, ...options });
-    checkSame(members(found, "subscription", WATCH), expected, "watch");
+    checkSame(watchOf(found), expected, "watch");
     return found;
   }
 
@@ -409,12 +443,11 @@ export class Client {
    * block. `ttlSeconds` is the lifetime of the watch, with a deadline by default the node's maximum.
    */
   async register(order, callbackUrl, { events, payWithinSeconds, ttlSeconds } = {}) {
-    const { amount, sinceHeight, ...asked } = checkOrder(order, this.#network);
+    const checked = checkOrder(order, this.#network);
+    const { amount, sinceHeight, ...asked } = checked;
     const terms = { ...asked, amountBaseUnits: amount, sinceHeight: sinceHeight ?? undefined };
-    const { reference, recipient, confirmations: requiredConfirmations } = asked;
-    const expected = { reference, recipient, amount, requiredConfirmations };
     const body = { ...terms, callbackUrl, events, payWithinSeconds, ttlSeconds };
-    return this.#watch("/rpc/commerce/webhooks", expected, { body });
+    return this.#watch("/rpc/commerce/webhooks", termsOf(checked), { body });
   }
 
   /** A watch with its newest events. */
@@ -437,7 +470,7 @@ export class Client {
     const chosen = { reference, lastState: state, host: host && literal(host) };
     const expected = Object.fromEntries(Object.entries(chosen).filter(([, value]) => (value ?? null) !== null));
     for (const each of subscriptions)
-      checkSame({ ...members(each, "subscription", WATCH), host: hostOf(each.callbackUrl) }, expected, "watch");
+      checkSame({ ...watchOf(each), host: hostOf(each.callbackUrl) }, expected, "watch");
     return { watches: subscriptions, next: next ?? null };
   }
 
@@ -450,7 +483,7 @@ export class Client {
   async redeliver(id, eventId) {
     const path = `${watchPath(id)}/events/${idOf(eventId, "svcevt_", "an event")}/redeliver`;
     const event = await this.#object(path, "event", { body: {}, authorized: true, repeatable: false });
-    checkSame(members(event, "event", { id: "text", event: "text", attempts: "count" }), { id: eventId }, "event");
+    checkSame(deliveryOf(event), { id: eventId }, "event");
     return event;
   }
 

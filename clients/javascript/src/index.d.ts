@@ -363,6 +363,7 @@ export interface Watch {
   recipient: string;
   amount: string;
   requiredConfirmations: number;
+  sinceHeight?: string;
   lastState: State | "expired";
   callbackUrl: string;
   wantedEvents: WatchEventName[];

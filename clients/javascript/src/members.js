@@ -1,7 +1,8 @@
 // Checks the members of a node's answers; unknown ones are left alone.
 
 import { InvalidAnswer } from "./errors.js";
-import { wireNumber } from "./light/units.mjs";
+import { keyOf } from "./light/key-hash.mjs";
+import { formatAmount, wireNumber } from "./light/units.mjs";
 
 const MAX_SHOWN = 1000;
 
@@ -18,6 +19,7 @@ const FORMS = {
   flag: ["true or false", (value) => typeof value === "boolean"],
   count: ["a whole number", (value) => Number.isSafeInteger(value) && value >= 0],
   number: ["a decimal string of at most 2^53 - 1", (value) => wireNumber(value) !== null],
+  hash: ["64 lower-case hex digits", (value) => typeof value === "string" && /^[0-9a-f]{64}$/.test(value)],
   object: ["an object", isObject],
   objects: ["an array of objects", (value) => Array.isArray(value) && value.every(isObject)],
   texts: ["an array of strings", (value) => Array.isArray(value) && value.every((each) => typeof each === "string")],
@@ -40,6 +42,63 @@ const STATES = ["unpaid", "pending", "confirming", "confirmed"];
 export const rank = (state) => STATES.indexOf(state);
 
 const WORK = { hashesToUndo: "number", coreHoursToUndo: "text", workConfirmations: "text" };
+const MISMATCH = { txid: "hash", amount: "number", amountSvc: "text" };
+
+/** Throws InvalidAnswer unless the coins that a record names are those of its base units. */
+function checkCoins({ amount, amountSvc }, where) {
+  const coins = formatAmount(amount);
+  if (amountSvc !== coins) throw new InvalidAnswer(`amountSvc in ${where} must be ${coins}, the coins of its amount`);
+}
+
+/** Throws InvalidAnswer unless a sender is an address of the network on which the recipient is. */
+function checkSender(sender, recipient, where) {
+  const prefix = recipient.slice(0, recipient.lastIndexOf("1"));
+  const right = keyOf(sender, prefix) !== null;
+  if (!right) throw new InvalidAnswer(`sender in ${where} must be an address that begins with ${shown(prefix)}1q`);
+}
+
+/** A transfer that does not pay its order, from an event about a payment to `recipient`. */
+export function mismatchOf(value, recipient) {
+  const found = members(value, "mismatch", { ...MISMATCH, sender: "text", kind: "text", more: "flag?" });
+  checkCoins(found, "mismatch");
+  checkSender(found.sender, recipient, "mismatch");
+  checkWord(found.kind, ["too-little", "too-much", "duplicate", "late"], "kind of a mismatch");
+  return found;
+}
+
+/** Throws InvalidAnswer unless `word` is one of the words of an answer. */
+function checkWord(word, words, what) {
+  if (!words.includes(word)) throw new InvalidAnswer(`'${shown(word.slice(0, 32))}' is not a ${what}`);
+}
+
+const TRANSFER = {
+  txid: "hash",
+  sender: "text",
+  reference: "text?",
+  amount: "number",
+  amountSvc: "text",
+  canonical: "flag",
+  confirmations: "count",
+  blockHash: "hash?",
+  blockHeight: "number?",
+  blockTime: "number?",
+  mismatch: "text?",
+};
+
+/** A transfer to `recipient`, with what it is for an order of `amount` base units, or of none. */
+export function received(value, recipient, amount) {
+  const found = members(value, "a transfer", TRANSFER);
+  checkCoins(found, "a transfer");
+  checkSender(found.sender, recipient, "a transfer");
+  const mismatch = found.mismatch ?? null;
+  if (mismatch !== null) checkWord(mismatch, ["too-little", "too-much", "duplicate"], "mismatch of a transfer");
+  if (amount === undefined) return found;
+  const difference = BigInt(found.amount) - BigInt(amount);
+  const right = difference < 0n ? ["too-little"] : difference > 0n ? ["too-much"] : [null, "duplicate"];
+  const sentence = `a transfer of ${found.amount} base units is listed as ${mismatch} for an order of ${amount}`;
+  if (!right.includes(mismatch)) throw new InvalidAnswer(sentence);
+  return found;
+}
 
 /** The payment of an answer or an event. */
 export function payment(value, where = "payment") {
@@ -48,6 +107,7 @@ export function payment(value, where = "payment") {
     reference: "text",
     recipient: "text",
     amount: "number",
+    amountSvc: "text",
     confirmations: "count",
     requiredConfirmations: "count",
     canonical: "flag",
@@ -55,15 +115,22 @@ export function payment(value, where = "payment") {
     mismatches: "objects",
     tip: "object?",
     node: "object?",
-    txid: "text?",
-    blockHash: "text?",
+    txid: "hash?",
+    blockHash: "hash?",
     blockHeight: "number?",
     blockTime: "number?",
+    sinceHeight: "number?",
     work: "object?",
   });
   if (found.work) members(found.work, "work", WORK);
-  const state = shown(found.state.slice(0, 32));
-  if (rank(found.state) < 0) throw new InvalidAnswer(`'${state}' is not a state of a payment`);
+  checkWord(found.state, STATES, "state of a payment");
+  const { confirmations, requiredConfirmations } = found;
+  const deep = found.canonical && confirmations >= requiredConfirmations;
+  const shallow = `has ${confirmations} of ${requiredConfirmations} confirmations, and canonical is ${found.canonical}`;
+  if (found.state === "confirmed" && !deep) throw new InvalidAnswer(`a confirmed payment ${shallow}`);
+  checkCoins(found, where);
+  for (const each of found.mismatches)
+    checkCoins(members(each, "mismatches", { ...MISMATCH, confirmations: "count" }), "mismatches");
   if (found.node) members(found.node, "node", { synced: "flag" });
   return found;
 }

@@ -6,7 +6,7 @@ import { InvalidAnswer, InvalidInput, InvalidSignature } from "./errors.js";
 import { joined, utf8 } from "./light/bytes.mjs";
 import { objectIn } from "./light/answers.mjs";
 import { formatAmount } from "./light/units.mjs";
-import { members, payment } from "./members.js";
+import { members, mismatchOf, payment } from "./members.js";
 
 const TOLERANCE_SECONDS = 300;
 
@@ -82,9 +82,8 @@ function parseEvent(text) {
   payment(event.payment);
   members(event.node, "node", { height: "number", hash: "text", synced: "flag" });
   members(event.tip, "tip", { height: "number", hash: "text" });
-  const texts = { txid: "text", sender: "text", amount: "number", amountSvc: "text", kind: "text" };
-  if (event.mismatch) members(event.mismatch, "mismatch", texts);
-  if (event.dropped) members(event.dropped, "dropped", { reason: "text", txid: "text?", replacedBy: "text?" });
+  if (event.mismatch) mismatchOf(event.mismatch, event.payment.recipient);
+  if (event.dropped) members(event.dropped, "dropped", { reason: "text", txid: "hash?", replacedBy: "hash?" });
   if (event.alarm) members(event.alarm, "alarm", { kind: "text", sentence: "text" });
   return event;
 }

@@ -9,14 +9,18 @@ const SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
 const ORDER = { reference: "order-1", recipient: SHOP, amount: 100n, confirmations: 3 };
 const LOST = Symbol("lost");
 const [WATCH, EVENT] = [`svcwh_${"1".repeat(32)}`, `svcevt_${"1".repeat(32)}`];
+const TXID = "ab".repeat(32);
+const buyer = await pay.Key.fromSeed(new Uint8Array(32).fill(1));
+const ORIGIN = await buyer.address(pay.DEVNET);
 
 const answer = (content, status = 200, headers = {}) => new Response(JSON.stringify(content), { status, headers });
 const refusal = (status, retryAfter) =>
   answer({ ok: false, error: "no, and this is why" }, status, retryAfter ? { "retry-after": retryAfter } : {});
 
 function payment(state, changes = {}, synced = true) {
-  const terms = { reference: "order-1", recipient: SHOP, amount: "100", requiredConfirmations: 3 };
-  const found = { state, canonical: false, confirmations: 0, matchCount: 0, mismatches: [] };
+  const terms = { reference: "order-1", recipient: SHOP, amount: "100", amountSvc: "0.000001", requiredConfirmations: 3 };
+  const settled = state === "confirmed";
+  const found = { state, canonical: settled, confirmations: settled ? 3 : 0, matchCount: 0, mismatches: [] };
   const tip = { height: "1", hash: "ab" };
   return answer({ ok: true, payment: { ...terms, ...found, tip, node: { ...tip, synced }, ...changes } });
 }
@@ -116,14 +120,15 @@ test("a payment request names nobody else than the shop, and nothing else than i
 test("an answer about something else than was asked for is refused", async () => {
   const watch = { id: WATCH, active: true, lastState: "unpaid", callbackUrl: "https://a.example/" };
   const terms = { reference: "order-1", recipient: SHOP, amount: "100", requiredConfirmations: 3 };
-  const subscription = { ...watch, ...terms, wantedEvents: [], expiresAt: "1" };
+  const subscription = { ...watch, ...terms, wantedEvents: [], createdAt: "1", expiresAt: "1" };
   const other = { ...subscription, id: "svcwh_2", reference: "order-2" };
   const account = { address: SHOP.replace("0", "2"), balance: "1", nonce: "0", pendingNonce: "0", pendingBalance: "1" };
-  const event = { id: "svcevt_2", event: "payment.confirmed", attempts: 1 };
+  const content = { payment: { state: "pending", confirmations: 0 } };
+  const event = { id: "svcevt_2", event: "payment.confirmed", createdAt: "1", attempts: 1, content };
   const cases = [
     [payment("unpaid", { requiredConfirmations: 2 }), (client) => client.payment(ORDER)],
     [answer({ ok: true, account }), (client) => client.account(SHOP)],
-    [answer({ ok: true, block: { height: "2", hash: "ab" } }), (client) => client.blockHash(1n)],
+    [answer({ ok: true, block: { height: "2", hash: TXID } }), (client) => client.blockHash(1n)],
     [answer({ ok: true, subscription: other }), (client) => client.register(ORDER, "https://a.example/")],
     [answer({ ok: true, subscription: other }), (client) => client.watch(WATCH)],
     [answer({ ok: true, subscription: other }), (client) => client.cancel(WATCH)],
@@ -263,8 +268,14 @@ test("a call of a wait is given up at the deadline, and a signal cancels a pause
   assert.ok(performance.now() - began < 10_000);
 });
 
+const TRANSFER = {
+  ...{ txid: TXID, sender: ORIGIN, reference: "order-1", amount: "5", amountSvc: "0.00000005" },
+  ...{ canonical: true, confirmations: 1 },
+};
+const listed = (changes) => clientOf(() => answer({ payments: [{ ...TRANSFER, ...changes }], next: null })).client;
+
 test("payments are read to their end, and a proof is the answer as it came", async () => {
-  const one = { txid: "ab", sender: SHOP, reference: null, amount: "5", canonical: false, confirmations: 0 };
+  const one = { ...TRANSFER, reference: null, canonical: false, confirmations: 0 };
   const pages = [
     { payments: [one], next: "x" },
     { payments: [], next: "y" },
@@ -285,8 +296,6 @@ test("payments are read to their end, and a proof is the answer as it came", asy
 });
 
 test("a list with something that was not asked for is refused", async () => {
-  const transfer = { txid: "ab", sender: SHOP, reference: "order-1", amount: "5", canonical: true, confirmations: 1 };
-  const listed = (changes) => clientOf(() => answer({ payments: [{ ...transfer, ...changes }], next: null })).client;
   const asked = { reference: "order-1", sinceHeight: 7n };
   for (const right of [{}, { blockHeight: "7" }, { canonical: false }])
     assert.equal((await listed(right).payments(SHOP, asked)).length, 1);
@@ -294,12 +303,80 @@ test("a list with something that was not asked for is refused", async () => {
     await assert.rejects(listed(wrong).payments(SHOP, asked), { name: "InvalidAnswer" }, JSON.stringify(wrong));
   assert.equal((await listed({ reference: null, blockHeight: "6" }).payments(SHOP)).length, 1);
   const watch = { id: WATCH, active: true, reference: "order-1", lastState: "pending", callbackUrl: "https://[::1]:9/" };
-  const kept = { ...watch, wantedEvents: [], expiresAt: "2" };
+  const kept = { ...watch, wantedEvents: [], createdAt: "1", expiresAt: "2" };
   const watched = (changes) => clientOf(() => answer({ subscriptions: [{ ...kept, ...changes }], next: null })).client;
   const chosen = { reference: "order-1", state: "pending", host: "0:0::1" };
   assert.equal((await watched({}).watches(chosen)).watches.length, 1);
   for (const wrong of [{ reference: "order-2" }, { lastState: "unpaid" }, { callbackUrl: "https://a/" }, { callbackUrl: "" }])
     await assert.rejects(watched(wrong).watches(chosen), { name: "InvalidAnswer" }, JSON.stringify(wrong));
+});
+
+test("a payment says nothing that a shop or a person would act on wrongly", async () => {
+  const wrong = { txid: TXID, amount: "5", amountSvc: "0.00000005", confirmations: 1 };
+  for (const right of [{ mismatches: [wrong] }, { txid: TXID, blockHash: TXID, blockHeight: "1", blockTime: "1" }])
+    assert.equal((await clientOf(() => payment("confirmed", right)).client.payment(ORDER)).state, "confirmed");
+  const lies = [
+    ...[{ amountSvc: "500" }, { amountSvc: undefined }, { amountSvc: 0.000001 }, { txid: "$(id)" }, { txid: "AB".repeat(32) }],
+    ...[{ blockHash: "ab" }, { blockTime: "soon" }, { canonical: false }, { confirmations: 2 }, { sinceHeight: "1" }],
+    ...[{ txid: 7 }, { amount: "x" }, { amountSvc: "5" }, { confirmations: "1" }].map((lie) => ({
+      mismatches: [{ ...wrong, ...lie }],
+    })),
+  ];
+  for (const lie of lies) {
+    const told = clientOf(() => payment("confirmed", lie)).client.payment(ORDER);
+    await assert.rejects(told, { name: "InvalidAnswer" }, JSON.stringify(lie));
+  }
+});
+
+test("an answer counts the transfers of the blocks that the order names", async () => {
+  const asked = { ...ORDER, sinceHeight: "7" };
+  assert.equal((await clientOf(() => payment("unpaid", { sinceHeight: "7" })).client.payment(asked)).sinceHeight, "7");
+  for (const sinceHeight of ["0", undefined])
+    await assert.rejects(clientOf(() => payment("unpaid", { sinceHeight })).client.payment(asked), /sinceHeight differs/);
+});
+
+test("a transfer of a list is one of its network, with its own amount and mismatch", async () => {
+  const right = [
+    [5n, { mismatch: null }],
+    [5n, { mismatch: "duplicate" }],
+    [6n, { mismatch: "too-little" }],
+    [4n, { mismatch: "too-much" }],
+    [undefined, {}],
+  ];
+  for (const [amount, changes] of right)
+    assert.equal((await listed(changes).payments(SHOP, { reference: "order-1", amount })).length, 1);
+  const lies = [
+    ...[{ mismatch: "too-much" }, { mismatch: "too-little" }, { mismatch: "late" }, { mismatch: {} }, { mismatch: "" }],
+    ...[{ txid: "$(id)" }, { blockHash: "ab" }, { blockTime: 5 }, { amountSvc: "999" }, { amountSvc: undefined }],
+    ...[{ sender: "svcd1qEVIL" }, { sender: ORIGIN.replace("q", "p") }, { sender: `${ORIGIN.slice(0, -1)}q` }],
+    { sender: await buyer.address(pay.MAINNET) },
+  ];
+  for (const lie of lies) {
+    const told = listed(lie).payments(SHOP, { reference: "order-1", amount: 5n });
+    await assert.rejects(told, { name: "InvalidAnswer" }, JSON.stringify(lie));
+  }
+  for (const [amount, mismatch] of [[6n, null], [4n, "too-little"], [4n, "duplicate"]])
+    await assert.rejects(listed({ mismatch }).payments(SHOP, { reference: "order-1", amount }), /is listed as/);
+});
+
+test("the times of a watch are numbers, and it counts the transfers that the order names", async () => {
+  const terms = { reference: "order-1", recipient: SHOP, amount: "100", requiredConfirmations: 3, sinceHeight: "7" };
+  const watch = { ...terms, id: WATCH, active: true, lastState: "unpaid", callbackUrl: "https://a/", wantedEvents: [] };
+  const content = { payment: { state: "pending", confirmations: 0, txid: TXID } };
+  const event = { id: EVENT, event: "payment.pending", createdAt: "1", attempts: 0, nextAttemptAt: null, content };
+  const register = (changes) => {
+    const subscription = { ...watch, createdAt: "1", expiresAt: "2", events: [event], ...changes };
+    return clientOf(() => answer({ subscription })).client.register({ ...ORDER, sinceHeight: 7n }, "https://a/");
+  };
+  for (const right of [{}, { payUntil: "2", ending: "closed", breaker: { openedAt: "1", nextProbeAt: "2" } }])
+    assert.equal((await register(right)).id, WATCH);
+  const paid = await payment("confirmed").json();
+  for (const lie of [
+    ...[{ payUntil: "soon" }, { createdAt: 1 }, { endedAt: "x" }, { mismatchesUntil: -1 }, { ending: 7 }, { breaker: {} }],
+    ...[{ sinceHeight: "0" }, { sinceHeight: undefined }, { payment: { ...paid.payment, canonical: false } }],
+    ...[{ events: [{ ...event, nextAttemptAt: 5 }] }, { events: [{ ...event, content: { payment: { state: 1 } } }] }],
+  ])
+    await assert.rejects(register(lie), { name: "InvalidAnswer" }, JSON.stringify(lie));
 });
 
 test("an id becomes a part of a path only in its form", async () => {
@@ -315,7 +392,7 @@ test("an id becomes a part of a path only in its form", async () => {
 
 test("watches are listed page after page", async () => {
   const one = { id: WATCH, active: true, lastState: "pending", callbackUrl: "https://a/", wantedEvents: [] };
-  const page = { subscriptions: [{ ...one, expiresAt: "2", events: [] }], next: WATCH };
+  const page = { subscriptions: [{ ...one, createdAt: "1", expiresAt: "2", events: [] }], next: WATCH };
   const { client, asked } = clientOf(
     () => refusal(503),
     () => answer(page),

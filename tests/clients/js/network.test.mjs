@@ -9,6 +9,7 @@ import * as pay from "../../../clients/javascript/src/index.js";
 import { canonical } from "../../../clients/javascript/src/light/canonical-json.mjs";
 import { issuedAfter, producersAt } from "../../../clients/javascript/src/light/chain-rules.mjs";
 
+const [AB, CD] = ["ab".repeat(32), "cd".repeat(32)];
 const vectors = (name) => JSON.parse(readFileSync(new URL(`../../vectors/${name}.json`, import.meta.url), "utf8"));
 
 const { networks } = vectors("svc_protocol");
@@ -161,11 +162,11 @@ function clientOf(network, ...answers) {
 }
 
 test("a client asks its node once for its network", async () => {
-  const { client, asked } = clientOf(festival, consensus(festival.genesisHash), block("ab", "1"), block("cd", "2"));
-  assert.deepEqual([await client.blockHash(1n), await client.blockHash(2n)], ["ab", "cd"]);
+  const { client, asked } = clientOf(festival, consensus(festival.genesisHash), block(AB, "1"), block(CD, "2"));
+  assert.deepEqual([await client.blockHash(1n), await client.blockHash(2n)], [AB, CD]);
   assert.deepEqual(asked.map(([path]) => path), ["/rpc/consensus", "/rpc/block/1", "/rpc/block/2"]);
-  const none = clientOf(null, block("ab", "1"));
-  assert.equal(await none.client.blockHash(1n), "ab");
+  const none = clientOf(null, block(AB, "1"));
+  assert.equal(await none.client.blockHash(1n), AB);
 });
 
 test("a node of another network learns nothing of a call, not even the token", async () => {
@@ -186,8 +187,8 @@ test("a node of another network learns nothing of a call, not even the token", a
 
 test("a node that cannot say where it is is asked again, where the call may be repeated", async () => {
   const busy = () => answer({ ok: false, error: "wait" }, 503, { "retry-after": "0" });
-  const { client } = clientOf(festival, LOST, busy, consensus(festival.genesisHash), block("ab", "1"), block("cd", "2"));
-  assert.deepEqual([await client.blockHash(1n), await client.blockHash(2n)], ["ab", "cd"]);
+  const { client } = clientOf(festival, LOST, busy, consensus(festival.genesisHash), block(AB, "1"), block(CD, "2"));
+  assert.deepEqual([await client.blockHash(1n), await client.blockHash(2n)], [AB, CD]);
   for (const [trouble, name] of [
     [LOST, "NodeUnreachable"],
     [busy, "ApiError"],

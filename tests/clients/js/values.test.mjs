@@ -193,9 +193,10 @@ test("an old callback, a changed header and a changed body are refused", async (
 test("every event of the vectors is read, and those of no watch", async () => {
   const events = [...shown];
   assert.ok(events.length >= 5);
-  const mismatch = { kind: "too-little", txid: "ab", sender: SHOP, amount: "1", amountSvc: "0.00000001" };
+  const txid = "ab".repeat(32);
+  const mismatch = { kind: "too-little", txid, sender: SHOP, amount: "1", amountSvc: "0.00000001" };
   events.push({ ...events[0], event: "payment.mismatched", mismatch });
-  const dropped = { reason: "replaced", txid: "ab", replacedBy: "cd" };
+  const dropped = { reason: "replaced", txid, replacedBy: "cd".repeat(32) };
   events.push({ ...events[0], event: "payment.dropped", dropped });
   events.push({ ...events[0], event: "node.alarm", alarm: { kind: "outage", sentence: "…" } });
   for (const each of events) {
@@ -208,23 +209,28 @@ test("every event of the vectors is read, and those of no watch", async () => {
       assert.equal(pay.settles(each, { ...order, ...change }), false);
     assert.equal(pay.concerns({ ...each, genesisHash: pay.MAINNET.genesisHash }, order), false);
     const notices = {
-      "payment.mismatched": `too-little: 0.00000001 coins from ${SHOP}; svc wallet refund ab`,
+      "payment.mismatched": `too-little: 0.00000001 coins from ${SHOP}; svc wallet refund ${txid}`,
       "node.alarm": "…",
     };
     assert.equal(pay.noticeOf(each), notices[each.event] ?? null);
   }
   const late = pay.noticeOf({ ...events[0], mismatch: { ...mismatch, kind: "late" } });
-  assert.equal(late, `late: 0.00000001 coins from ${SHOP}; unless you accept it, svc wallet refund ab`);
+  assert.equal(late, `late: 0.00000001 coins from ${SHOP}; unless you accept it, svc wallet refund ${txid}`);
   assert.deepEqual(new Set(events.map(({ event }) => event)), new Set(pay.EVENT_NAMES));
   const { id, createdAt, networkId, chainId, genesisHash } = events[0];
   for (const event of ["webhook.test", "payment.invented-later"]) {
     const raw = Buffer.from(JSON.stringify({ id, createdAt, networkId, chainId, genesisHash, event }));
     assert.equal(pay.isWatchEvent(await verify(SECRET, raw, headersOf(raw, [SECRET]))), false);
   }
-  for (const broken of [{}, { ...events[0], payment: {} }, { ...events[5], mismatch: null }]) {
-    const raw = Buffer.from(JSON.stringify(broken));
-    const headers = { ...headersOf(Buffer.from('{"id":""}'), [SECRET]), "webhook-id": broken.id ?? "" };
-    headers["webhook-signature"] = `v1,${digest(SECRET, `${broken.id ?? ""}.${NOW}.`, raw)}`;
+  const lies = [
+    ...[null, { ...mismatch, txid: "$(id)" }, { ...mismatch, sender: "svcd1q" }, { ...mismatch, amountSvc: "1" }],
+    ...[{ ...mismatch, kind: "other" }, { ...mismatch, sender: `${SHOP.slice(0, -1)}q` }],
+  ];
+  const broken = [{}, { ...events[0], payment: {} }, { ...events[6], dropped: { ...dropped, replacedBy: "cd" } }];
+  for (const each of [...broken, ...lies.map((lie) => ({ ...events[5], mismatch: lie }))]) {
+    const raw = Buffer.from(JSON.stringify(each));
+    const headers = { ...headersOf(Buffer.from('{"id":""}'), [SECRET]), "webhook-id": each.id ?? "" };
+    headers["webhook-signature"] = `v1,${digest(SECRET, `${each.id ?? ""}.${NOW}.`, raw)}`;
     await assert.rejects(verify(SECRET, raw, headers), pay.InvalidAnswer);
   }
 });
