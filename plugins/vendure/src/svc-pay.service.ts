@@ -655,7 +655,7 @@ export class SvcPayService implements OnApplicationBootstrap {
 
     /** False if another refund of the same payment was prepared meanwhile, so that this one must be counted anew. */
     private async prepareRefund(refundId: ID): Promise<boolean> {
-        const { formatAmount, InvalidAnswer, isSettled } = await svcPay();
+        const { InvalidAnswer, isSettled } = await svcPay();
         const refund = await this.connection.rawConnection.getRepository(Refund).findOneOrFail({
             where: { id: refundId },
             relations: ['payment', 'payment.refunds', 'payment.order'],
@@ -704,7 +704,7 @@ export class SvcPayService implements OnApplicationBootstrap {
             notes: {},
         };
         const view = { id: refund.id, state: refund.state, undone: false };
-        const paidBack = { state: 'unpaid', amountSvc: formatAmount(coins) } as const;
+        const paidBack = { state: 'unpaid' } as const;
         return this.connection.withTransaction(ctx, async tx => {
             // The refunds of a payment are counted one after the other.
             await lockRows(this.connection, tx, Payment, 'id', payment.id);

@@ -175,18 +175,28 @@ function covering(sent: ReceivedTransfer[], owed: bigint): ReceivedTransfer | un
     return undefined;
 }
 
+/**
+ * @description
+ * The coins of base units, as `formatAmount` of the client writes them, which a CommonJS module can only import later.
+ * What the staff sends is in the shop's records, whatever coins a node names.
+ */
+function coinsOf(units: string): string {
+    return decimalOf(Number(units), 8).replace(/\.?0+$/, '');
+}
+
 function transferNote(
     key: string,
-    { kind, txid, sender, amountSvc }: OddTransfer,
+    { kind, txid, sender, amount }: OddTransfer,
     { reference, confirmations }: Attempt['order'],
     back: ReceivedTransfer | undefined,
 ): Note {
+    const coins = coinsOf(amount);
     const what =
-        `A transfer of ${amountSvc} coins under the reference ${reference} does not pay this order: ` +
+        `A transfer of ${coins} coins under the reference ${reference} does not pay this order: ` +
         `${KINDS[kind]} (from ${sender}, transfer ${txid}).`;
     if (back === undefined) {
         const todo =
-            `Proposed refund, once it has ${confirmations} confirmations: ${amountSvc} coins to ${sender}, ` +
+            `Proposed refund, once it has ${confirmations} confirmations: ${coins} coins to ${sender}, ` +
             `with "svc wallet refund ${txid} --confirmations ${confirmations}".`;
         return { key, what, todo, state: 'open' };
     }
@@ -238,7 +248,7 @@ export function wrongAmounts(seen: Seen, notes: Note[]): string[] {
         ({ canonical, mismatch, txid }) =>
             canonical && mismatch?.startsWith('too-') && !ended.includes(`${TRANSFER}${txid}`),
     );
-    return wrong.map(({ amountSvc }) => amountSvc);
+    return wrong.map(({ amount }) => coinsOf(amount));
 }
 
 /** What the staff must know of a change of the state, and what holds no longer after it. */
@@ -319,10 +329,10 @@ export interface RefundView {
 export function refundNotes(
     refund: RefundView,
     back: PaymentBack,
-    paid: Pick<NodePayment, 'state' | 'amountSvc' | 'txid' | 'blockHeight'>,
+    paid: Pick<NodePayment, 'state' | 'txid' | 'blockHeight'>,
 ): Note[] {
     const { recipient, reference } = back.order;
-    const coins = paid.amountSvc;
+    const coins = coinsOf(back.order.amount);
     const what = `Refund ${refund.id} returns ${coins} coins to ${recipient}, the sender of the payment.`;
     const again: Note = {
         key: UNDONE,

@@ -17,6 +17,7 @@ import {
     Seen,
     stateNotes,
     transferNotes,
+    wrongAmounts,
 } from '../src/terms';
 import type { Attempt, Note, PaymentBack, WrittenNote } from '../src';
 import type { ReceivedTransfer, State } from '../src/svc-pay';
@@ -121,7 +122,7 @@ const transfer = (txid: string, more: object = {}) =>
         txid,
         sender: 'buyer',
         amount: '10',
-        amountSvc: '0.0000001',
+        amountSvc: '999',
         mismatch: 'too-little',
         canonical: true,
         confirmations: 2,
@@ -182,16 +183,32 @@ test('a note is written again only when it says something else', () => {
     assert.deepEqual(changedNotes([note], [again]), [again]);
 });
 
+test('coins for the staff are those of the base units, whatever the node names', () => {
+    for (const [amount, coins] of [
+        ['10', '0.0000001'],
+        ['100000000', '1'],
+        ['12050000000', '120.5'],
+        ['9007199254740991', '90071992.54740991'],
+    ]) {
+        const seenThen = { payment: { node: { synced: true } }, sentBack: new Map() };
+        const transfers = [transfer('a', { amount })];
+        const [note] = transferNotes('Authorized', attempt(), { ...seenThen, transfers } as never);
+        assert.match(note?.what ?? '', new RegExp(`^A transfer of ${coins} coins`));
+        assert.match(note?.todo ?? '', new RegExp(`: ${coins} coins to buyer`));
+        assert.deepEqual(wrongAmounts({ ...seenThen, transfers } as never, []), [coins]);
+    }
+});
+
 test('the notes of a refund say what to pay, and when not to pay it', () => {
     const back = (more: object = {}) =>
         ({
-            order: { recipient: 'buyer', reference: 'vendure.refund.1' },
+            order: { recipient: 'buyer', reference: 'vendure.refund.1', amount: '1000000000' },
             settled: false,
             wasSettled: false,
             notes: {},
             ...more,
         }) as unknown as PaymentBack;
-    const paid = (state: State) => ({ state, amountSvc: '10', txid: 'ab', blockHeight: '7' });
+    const paid = (state: State) => ({ state, amountSvc: '500', txid: 'ab', blockHeight: '7' });
     const told = (state: string, given: PaymentBack, seen: State, undone = false) =>
         refundNotes({ id: 1, state, undone }, given, paid(seen)).map(note => `${note.state}: ${note.todo}`);
     const only = (notes: string[], sentence: RegExp) => {
