@@ -29,6 +29,8 @@ const RETRY_SECONDS = 5;
 const LONGEST_WAIT = 30;
 const UNSYNCED_WAIT = 2;
 const RETRY_WAIT = 2;
+/** Milliseconds. */
+const SHORTEST_WAIT = 1000;
 const PASSING = [429, 502, 503, 504];
 
 const pause = (attempt) => (0.25 + 0.25 * Math.random()) * 2 ** attempt;
@@ -372,6 +374,7 @@ export class Client {
     for (let wait = 0; ; ) {
       // The answer of a long poll takes as long as the wait, and needs a moment to arrive.
       const limit = timeout === Infinity ? null : Math.max(remaining(), 0) + 1;
+      const [began, before] = [performance.now(), found?.state];
       let failure = null;
       try {
         found = await this.#payment(order, { wait, state: found?.state ?? null, signal, limit });
@@ -391,8 +394,12 @@ export class Client {
         await this.#sleep(Math.min(failure.retryAfter || RETRY_WAIT, left), signal);
         wait = 0;
       } else {
+        // A node that does not wait must not be asked without a pause.
+        const early = wait > 0 && found.state === before && performance.now() - began < SHORTEST_WAIT;
+        if (early) await this.#sleep(Math.min(RETRY_WAIT, left), signal);
         // Whether the node is synced does not end a wait, so it is asked again soon.
-        wait = Math.floor(Math.min(left, found.state === "confirmed" ? UNSYNCED_WAIT : LONGEST_WAIT));
+        const longest = found.state === "confirmed" ? UNSYNCED_WAIT : LONGEST_WAIT;
+        wait = Math.floor(Math.min(Math.max(remaining(), 0), longest));
       }
     }
   }

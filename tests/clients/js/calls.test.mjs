@@ -212,6 +212,13 @@ test("a wait asks with the state it knows, and counts a confirmation only on a s
   ]);
 });
 
+test("a node that does not wait is asked after a pause", async () => {
+  const states = ["unpaid", "unpaid", "unpaid", "pending", "pending", "confirmed"];
+  const { client, paused } = clientOf(...states.map((state) => () => payment(state)));
+  assert.equal((await client.waitFor(ORDER)).state, "confirmed");
+  assert.deepEqual(paused, [2, 2, 2]);
+});
+
 test("a wait for which there is no room asks without waiting, and a wait ends", async () => {
   const full = Array.from({ length: 4 }, () => () => refusal(429, "1"));
   const { client, asked } = clientOf(
