@@ -41,7 +41,7 @@ const within = (timeout) => question(AbortSignal.timeout(timeout));
 /** @type {(sentence: string) => Problem} */
 const unreachable = (sentence) => new Problem("node-unreachable", sentence);
 /** @type {() => Problem} */
-const odd = () => unreachable(message("wallet-script.node-odd"));
+export const odd = () => unreachable(message("wallet-script.node-odd"));
 
 /** @type {(record: Fields | null, name: string) => bigint} */
 function numberIn(record, name) {
@@ -273,6 +273,7 @@ export class Node {
     // The node has deleted the blocks of this page since it told where that begins.
     if (status === PRUNED) return { transfers: [], next: null };
     if (status !== 200 || !Array.isArray(answer?.transactions)) throw odd();
+    checkSame(answer, { address });
     return { transfers: answer.transactions, next: typeof answer.next === "string" ? answer.next : null };
   }
 
@@ -281,6 +282,7 @@ export class Node {
   async waiting(address) {
     const { status, answer } = await this.#ask(`/rpc/mempool/${address}?limit=100`);
     if (status !== 200 || !Array.isArray(answer?.transactions)) throw odd();
+    checkSame(answer, { address });
     return answer.transactions;
   }
 
@@ -307,6 +309,7 @@ export class Node {
       const { status, answer, size } = await this.#ask(path);
       if (status === PRUNED) return null;
       if (status !== 200 || !Array.isArray(answer?.entries) || answer.entries.length > MOST) throw odd();
+      checkSame(answer, { address });
       entries.push(...answer.entries);
       if (typeof answer.next !== "string") return entries;
       try {

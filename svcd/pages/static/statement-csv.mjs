@@ -1,9 +1,12 @@
 // The history of an address as CSV, with the columns of `svc export` (docs/command-line.md).
 
+import { odd } from "./node.mjs";
 import { formatAmount, wireNumber } from "./units.mjs";
 
-/** @typedef {Record<string, unknown> & { type: string }} Entry of a statement (docs/http.md). */
+/** @typedef {Record<string, unknown>} Entry of a statement (docs/http.md), which may hold anything. */
 
+/** The last time that JavaScript has, in Unix milliseconds. */
+const LAST = 8_640_000_000_000_000n;
 const COLUMNS = "date (UTC),type,amount,fee,change,counterparty,reference,txid,height,confirmations";
 /** @type {Record<string, bigint>} */
 const SIGNS = { allocation: 1n, received: 1n, reward: 1n, sent: -1n, self: 0n };
@@ -16,15 +19,30 @@ function cell(value) {
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-/** @type {(entry: Entry) => string} */
-function row(entry) {
-  const [amount, fee] = [wireNumber(entry.amount) ?? 0n, wireNumber(entry.fee) ?? 0n];
-  const change = (SIGNS[entry.type] ?? 0n) * amount - fee;
-  const date = new Date(Number(entry.time)).toISOString().replace("T", " ").slice(0, 19);
-  const values = [date, entry.type, formatAmount(amount), formatAmount(fee), formatAmount(change)];
-  return [...values, entry.counterparty, entry.reference, entry.txid, entry.height, entry.confirmations].map(cell).join();
+/** @type {(value: unknown) => bigint} */
+function number(value) {
+  const given = wireNumber(value);
+  if (given === null) throw odd();
+  return given;
 }
 
-/** The entries of a statement (docs/http.md) as CSV with a header (RFC 4180).
- * @type {(entries: Entry[]) => string} */
+/** @type {(value: unknown) => boolean} */
+const isCell = (value) => value === null || typeof value === "string";
+
+/** @type {(entry: Entry | null) => string} */
+function row(entry) {
+  const { type, counterparty, reference, txid, height, confirmations } = entry ?? {};
+  if (typeof type !== "string" || !Object.hasOwn(SIGNS, type)) throw odd();
+  const [amount, fee, time] = [entry?.amount, entry?.fee, entry?.time].map(number);
+  const right = time <= LAST && Number.isSafeInteger(confirmations) && [counterparty, reference, txid].every(isCell);
+  if (!right) throw odd();
+  const change = SIGNS[type] * amount - fee;
+  const date = new Date(Number(time)).toISOString().replace("T", " ").slice(0, 19);
+  const values = [date, type, formatAmount(amount), formatAmount(fee), formatAmount(change)];
+  return [...values, counterparty, reference, txid, number(height), confirmations].map(cell).join();
+}
+
+/** The entries of a statement (docs/http.md) as CSV with a header (RFC 4180); throws `node-unreachable` if one makes no
+ * sense.
+ * @type {(entries: (Entry | null)[]) => string} */
 export const statementCsv = (entries) => `${[COLUMNS, ...entries.map(row)].join("\r\n")}\r\n`;

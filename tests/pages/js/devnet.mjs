@@ -22,6 +22,8 @@ export function about(path) {
   const { pathname, searchParams } = new URL(path, "http://node.example");
   const last = pathname.split("/").at(-1);
   if (pathname.startsWith("/rpc/balance/")) return { address: last };
+  if (pathname.startsWith("/rpc/mempool/")) return { address: last };
+  if (pathname.startsWith("/rpc/address/")) return { address: pathname.split("/").at(-2) };
   if (pathname.startsWith("/rpc/transaction/")) return { txid: last };
   if (pathname.startsWith("/rpc/commerce/payment/")) return termsOf(last, searchParams);
   throw new RangeError(`a record that answers ${path} is about nothing`);
@@ -50,7 +52,9 @@ export class Devnet {
     this.asked.push(path);
     const instead = await this.between(path, body);
     if (instead) return instead;
-    const [status, answer] = await this.#answer(new URL(path, "http://node"), body && JSON.parse(body));
+    const [status, told] = await this.#answer(new URL(path, "http://node"), body && JSON.parse(body));
+    const listed = status === 200 && /^\/rpc\/(?:address|mempool)\//.test(path);
+    const answer = listed ? { ...about(path), ...told } : told;
     return new Response(JSON.stringify(answer), { status });
   };
 

@@ -68,7 +68,7 @@ test("a node that relays, answers 400 and hides what it relayed gets no second p
     if (path === "/rpc/broadcast") return behind(devnet, path, body).then(() => refusal("the pool is full"));
     if (path.startsWith("/rpc/transaction/")) return answer(404, { ok: false, error: "no block holds it" });
     if (path.startsWith("/rpc/commerce/")) return answer(200, { payment: { ...about(path), state: "unpaid" } });
-    if (path.startsWith("/rpc/address/")) return answer(200, { transactions: [], next: null });
+    if (path.startsWith("/rpc/address/")) return answer(200, { ...about(path), transactions: [], next: null });
     return null;
   };
   const link = order("order-1");
@@ -190,7 +190,7 @@ function lyingBetween(devnet, random) {
       return answer(200, { transaction });
     }
     if (path.startsWith("/rpc/commerce/")) return answer(200, { payment: { ...about(path), state: "unpaid" } });
-    if (path.startsWith("/rpc/address/")) return answer(200, { transactions: [], next: null });
+    if (path.startsWith("/rpc/address/")) return answer(200, { ...about(path), transactions: [], next: null });
     return null;
   };
 }

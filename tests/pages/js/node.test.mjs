@@ -156,6 +156,19 @@ test("a list of transfers ends where the blocks of its next page have been delet
   assert.deepEqual(await node.transfers(ADDRESS, "7-0"), { transfers: [], next: null });
 });
 
+test("a list of another address makes no sense", async () => {
+  for (const address of [ADDRESS.replace("0", "2"), undefined]) {
+    const node = opened((devnet) => {
+      devnet.between = (path) =>
+        /^\/rpc\/(?:address|mempool)\//.test(path)
+          ? new Response(JSON.stringify({ address, transactions: [], entries: [], next: null }))
+          : null;
+    });
+    for (const call of ["transfers", "waiting", "statement"])
+      assert.equal(await codeOf(node[call](ADDRESS)), "node-unreachable", call);
+  }
+});
+
 test("a transfer that no block holds", async () => assert.equal(await opened().transaction(TXID), null));
 
 test("the reason of a refusal is passed on", async () => {
@@ -206,7 +219,7 @@ test("an answer has at most 4 MiB, and none is of elsewhere", async () => {
 });
 
 test("a statement whose pages begin again, do not end, or have more entries than were asked for makes no sense", async () => {
-  const page = (next, entries = []) => JSON.stringify({ entries, next });
+  const page = (next, entries = []) => JSON.stringify({ address: ADDRESS, entries, next });
   for (const [each, most] of [
     [() => page("a"), 2],
     [(at) => page(["a", "b"][at % 2]), 3],

@@ -32,3 +32,14 @@ test("nothing in it is a formula for a spreadsheet", () => {
   const [, row] = statementCsv([{ ...ENTRY, reference: "-1+2", counterparty: '=x,"y"' }]).split("\r\n");
   assert.match(row, /,"'=x,""y""",'-1\+2,f7,/);
 });
+
+test("an entry that makes no sense is not booked", () => {
+  const lies = [
+    ...[{ amount: "abc" }, { amount: 5 }, { amount: undefined }, { fee: "-1" }, { fee: null }],
+    ...[{ type: "stolen" }, { type: "constructor" }, { type: ["sent"] }, { type: undefined }],
+    ...[{ time: "x" }, { time: "9007199254740991" }, { time: undefined }, { height: "-1" }, { confirmations: "many" }],
+    ...[{ txid: { toString: 7 } }, { counterparty: 7 }, { reference: [] }],
+  ];
+  for (const entry of [...lies.map((lie) => ({ ...ENTRY, ...lie })), null, "x", []])
+    assert.throws(() => statementCsv([ENTRY, entry]), { code: "node-unreachable", message: /answers in a way that this wallet does not understand/ });
+});
