@@ -1,6 +1,7 @@
 """What a wallet says of its browser, of the node, and of payments that will not do."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -76,6 +77,24 @@ def test_a_node_that_goes_away_and_comes_back(wallet: WalletPage) -> None:
     wallet.watched.context.unroute("**/rpc/**")
     wallet.page.wait_for_selector("#receive-live:not([data-error])", state="attached")
     wallet.watched.forgive("net::ERR_FAILED")
+
+
+def test_a_part_of_the_page_that_the_node_no_longer_has(wallet: WalletPage) -> None:
+    missing = "A part of this page could not be loaded: reload the page."
+    wallet.watched.context.route(re.compile("/static/statement-csv[.]"), lambda route: route.fulfill(status=404))
+    wallet.navigate("History")
+    wallet.page.click("#history-export")
+    assert wallet.error("node-unreachable") == missing
+    wallet.watched.forgive("status of 404")
+
+
+def test_a_part_that_is_missing_for_the_first_wallet(watched: Watched) -> None:
+    watched.context.route(re.compile("/static/mnemonic[.]"), lambda route: route.fulfill(status=404))
+    wallet = WalletPage.opened(watched)
+    wallet.view("welcome")
+    wallet.page.click("#create-start")
+    assert wallet.error("node-unreachable") == "A part of this page could not be loaded: reload the page."
+    watched.forgive("status of 404")
 
 
 def test_a_node_that_catches_up(wallet: WalletPage) -> None:

@@ -57,13 +57,13 @@ function countIn(record, name) {
   return count;
 }
 
-/** A module that is loaded when it is needed; throws `node-unreachable`.
+/** A module that is loaded when it is needed; throws `node-unreachable`. After an upgrade the node has only the new ones.
  * @template T
  * @param {Promise<T>} loading
  * @returns {Promise<T>} */
 export const loaded = (loading) =>
   loading.catch(() => {
-    throw unreachable(message("wallet-script.node-silent"));
+    throw unreachable(message("wallet-script.part-missing"));
   });
 
 /** Throw `node-unreachable` unless a record has these members: it would be about something else than was asked for.

@@ -1,6 +1,7 @@
 // New passwords: the lists that their judgement needs, which are loaded only when one is chosen.
 
 import { textOf } from "./answers.mjs";
+import { loaded } from "./node.mjs";
 import { message } from "./texts.mjs";
 import { Problem } from "./problem.mjs";
 
@@ -25,7 +26,8 @@ async function fetched(path, read) {
     const response = await fetch(path, { signal: AbortSignal.timeout(10_000) });
     if (!response.ok) throw new RangeError(`status ${response.status}`);
     return await read(await textOf(response));
-  } catch {
+  } catch (problem) {
+    if (problem instanceof Problem) throw problem;
     throw new Problem("node-unreachable", message("wallet-script.no-word-list"));
   }
 }
@@ -37,7 +39,7 @@ async function fetched(path, read) {
  * @type {() => Promise<{ list: string[], mnemonic: Mnemonic }>} */
 export const fetchWords = () =>
   fetched(PATHS.words, async (text) => {
-    const [mnemonic] = await Promise.all([import("./mnemonic.mjs"), import("./passwords.mjs")]);
+    const [mnemonic] = await loaded(Promise.all([import("./mnemonic.mjs"), import("./passwords.mjs")]));
     return { list: await mnemonic.wordList(text), mnemonic };
   });
 
@@ -45,7 +47,7 @@ export const fetchWords = () =>
  * @type {(password: string) => Promise<void>} */
 export async function checkPassword(password) {
   const { weakness, least } = await fetched(PATHS.common, async (text) => {
-    const { judge, MIN_LENGTH, ranksIn } = await import("./passwords.mjs");
+    const { judge, MIN_LENGTH, ranksIn } = await loaded(import("./passwords.mjs"));
     return { ...judge(password, ranksIn(text)), least: MIN_LENGTH };
   });
   if (weakness === null) return;
