@@ -281,13 +281,13 @@ export function enterHistory(app) {
   let left = false;
   let wanted = 1;
   /** @type {{ tip: string, pages: number, transfers: TransferRecord[], next: string | null }} */
-  let loaded = { tip: "", pages: 0, transfers: [], next: null };
+  let listed = { tip: "", pages: 0, transfers: [], next: null };
   /** @type {(tip: string) => Promise<void>} */
   const load = async (tip) => {
-    if (loaded.tip !== tip) loaded = { tip, pages: 0, transfers: [], next: null };
-    while (loaded.pages === 0 || (loaded.pages < wanted && loaded.next !== null)) {
-      const { transfers, next } = await node.transfers(own, loaded.next);
-      loaded = { tip, pages: loaded.pages + 1, transfers: [...loaded.transfers, ...transfers], next };
+    if (listed.tip !== tip) listed = { tip, pages: 0, transfers: [], next: null };
+    while (listed.pages === 0 || (listed.pages < wanted && listed.next !== null)) {
+      const { transfers, next } = await node.transfers(own, listed.next);
+      listed = { tip, pages: listed.pages + 1, transfers: [...listed.transfers, ...transfers], next };
     }
   };
   /** @type {(payments: Payment[], waiting: TransferRecord[]) => void} */
@@ -303,16 +303,16 @@ export function enterHistory(app) {
   const poller = new Poller(
     async () => {
       // Without the node's answer the payments of this wallet are shown all the same.
-      if (loaded.pages === 0) showOwn(await paying.of(own), []);
+      if (listed.pages === 0) showOwn(await paying.of(own), []);
       const { tip, first } = await node.view();
       if (!left) await paying.settle(own, null, tip);
       if (left) return;
       const [waiting, payments] = await Promise.all([node.waiting(own), paying.of(own), load(tip)]);
       if (left) return;
       showOwn(payments, waiting);
-      fill(byId("history-transfers"), withOwn(loaded.transfers, payments), own);
-      sayBeginning("history", first, { ended: loaded.next === null, empty: loaded.transfers.length === 0 });
-      byId("history-more").hidden = loaded.next === null;
+      fill(byId("history-transfers"), withOwn(listed.transfers, payments), own);
+      sayBeginning("history", first, { ended: listed.next === null, empty: listed.transfers.length === 0 });
+      byId("history-more").hidden = listed.next === null;
       tell(error, null);
     },
     (problem) => tell(error, problem),
