@@ -1,12 +1,13 @@
 """What the wallet tells somebody to whom something happens: coins that are missing, that arrive, that go back."""
 
 import csv
+import re
 import secrets
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Route
 
 from svcd.chain.params import DEVNET
 from svcd.keyfile import Pbkdf2, parse, render, seal, unseal
@@ -122,6 +123,26 @@ globalThis.BarcodeDetector = class {
   }
 };
 """
+
+
+CAMERA = "navigator.mediaDevices.getUserMedia = () => { globalThis.asked = true; return new Promise(() => {}); };"
+
+
+@pytest.mark.parametrize("leave", ["#lock", '#navigation a[href="#home"]'])
+def test_a_form_that_is_left_while_the_scanner_loads_asks_for_no_camera(wallet: WalletPage, leave: str) -> None:
+    page, held = wallet.page, list[Route]()
+    wallet.watched.context.add_init_script(DETECTOR + CAMERA)
+    page.reload()
+    wallet.unlock()
+    wallet.navigate("Send")
+    wallet.watched.context.route(re.compile("/static/wallet-scan[.]"), lambda route: held.append(route))
+    with page.expect_request(re.compile("/static/wallet-scan[.]")) as request:
+        page.click("#scan-start")
+    page.click(leave)
+    page.wait_for_selector("body:not([data-view=send])")
+    held[0].continue_()
+    page.evaluate("url => import(url).then(() => {})", request.value.url)
+    assert page.evaluate("globalThis.asked") is None
 
 
 def test_links_are_pasted_and_scanned(wallet: WalletPage, account: Account, chain: Chain) -> None:

@@ -6,6 +6,9 @@ import { Problem } from "./problem.mjs";
 
 const EVERY = 250;
 
+/** Whether the page shows the form for transfers. */
+const isOpen = () => document.body.dataset.view === "send";
+
 /** The camera of the form for transfers. */
 export class Scanning {
   #found;
@@ -41,12 +44,14 @@ export class Scanning {
   }
 
   async #read() {
+    // The form may have been left while this was loaded.
+    if (!isOpen()) return;
     this.stop();
     tell(byId("scan-error"), null);
     const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     this.#stream = stream;
     // The form may have been left while the browser asked.
-    if (document.body.dataset.view !== "send") return this.stop();
+    if (!isOpen()) return this.stop();
     const video = byId("scan-video", HTMLVideoElement);
     video.srcObject = stream;
     byId("scan").hidden = false;
