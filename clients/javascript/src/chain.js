@@ -7,6 +7,7 @@ import { keyOf } from "./light/key-hash.mjs";
 import { NETWORKS as BUILT_IN } from "./light/networks.mjs";
 import { DEFAULT_CONFIRMATIONS, isDepth, isReference } from "./light/orders.mjs";
 import { GREATEST, unitsOf, wireNumber } from "./light/units.mjs";
+import { shown } from "./members.js";
 
 /** The smallest fee of a transfer on mainnet and devnet, in base units. */
 export const MINIMUM_FEE = BUILT_IN.mainnet.rules.minimumFee;
@@ -94,7 +95,7 @@ export function checkAddress(address, network) {
 export function keyIn(address, prefix, name) {
   must(typeof address === "string", "an address must be a string");
   const form = `those have ${prefix}1q and 38 more lower-case characters`;
-  must(hasForm(address, prefix), `'${address.slice(0, 90)}' is not an address of ${name}: ${form}`);
+  must(hasForm(address, prefix), `'${shown(address.slice(0, 90))}' is not an address of ${name}: ${form}`);
   const key = keyOf(address, prefix);
   must(key !== null, `${address} is mistyped: its checksum is wrong`);
   return key;

@@ -57,6 +57,15 @@ export function noticeOf({ alarm, mismatch }) {
   return `${mismatch.kind}: ${coins} coins from ${mismatch.sender}; ${choice}svc wallet refund ${mismatch.txid}${more}`;
 }
 
+/** The text of a body; a byte order mark stays, and is no JSON. */
+function textIn(bytes) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new InvalidAnswer("the event must be UTF-8");
+  }
+}
+
 function parseEvent(text) {
   const event = members(objectIn(text, "the event"), "the event", {
     id: "text",
@@ -169,7 +178,7 @@ export class Webhook {
     );
     const wrong = "webhook-signature is not of this body under the signing secret";
     if (!right.includes(true)) throw new InvalidSignature(wrong);
-    const event = parseEvent(new TextDecoder().decode(bytes));
+    const event = parseEvent(textIn(bytes));
     if (event.id !== id) throw new InvalidAnswer("webhook-id is not the id of the event");
     return event;
   }

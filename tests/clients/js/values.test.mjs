@@ -190,6 +190,23 @@ test("an old callback, a changed header and a changed body are refused", async (
   await assert.rejects(verify(SECRET, body.toString()), /raw body as bytes/);
 });
 
+test("a signed body that is no UTF-8, or begins with a byte order mark, is refused", async () => {
+  const { id, createdAt, networkId, chainId, genesisHash } = shown[0];
+  const text = JSON.stringify({ id, createdAt, networkId, chainId, genesisHash, event: "webhook.test", more: "-" });
+  const refused = (raw) => {
+    const signature = `v1,${digest(SECRET, `${id}.${NOW}.`, raw)}`;
+    const headers = { "webhook-id": id, "webhook-timestamp": String(NOW), "webhook-signature": signature };
+    return assert.rejects(verify(SECRET, raw, headers), { name: "InvalidAnswer" });
+  };
+  await refused(Buffer.from(`\ufeff${text}`));
+  await refused(Buffer.from(text.replace('"-"', '"\xff"'), "latin1"));
+});
+
+test("an address that is refused is shown without what a terminal would act on", () => {
+  const message = /^'svc\\u\{1b\}\[2J\\u\{202e\}' is not an address of devnet/;
+  assert.throws(() => pay.checkAddress("svc\u001b[2J\u202e", pay.DEVNET), { name: "InvalidInput", message });
+});
+
 test("every event of the vectors is read, and those of no watch", async () => {
   const events = [...shown];
   assert.ok(events.length >= 5);
