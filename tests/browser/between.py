@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from attrs import define, field
 
@@ -27,6 +28,17 @@ class Reply:
     def json(cls, status: int, body: object) -> "Reply":
         """One of the node's kind."""
         return cls(status, {"Content-Type": "application/json"}, json.dumps(body).encode())
+
+
+def about(target: str) -> dict[str, object]:
+    """What a record says that it is about, when it answers a request of the wallet's page for this path and query."""
+    parts = urlsplit(target)
+    [*_, before, last], given = parts.path.split("/"), dict(parse_qsl(parts.query))
+    if parts.path.startswith("/rpc/commerce/payment/"):
+        amount, confirmations = given["amountBaseUnits"], int(given["confirmations"])
+        terms = {"reference": unquote(last), "recipient": given["recipient"], "amount": amount}
+        return {**terms, "requiredConfirmations": confirmations}
+    return {"address": before if parts.path.startswith("/rpc/address/") else last}
 
 
 Lie = Callable[[str, Callable[[], Reply]], Reply | None]

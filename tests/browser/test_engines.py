@@ -12,7 +12,7 @@ import pytest
 from svcd.chain.params import NETWORKS
 from svcd.keyfile import Keyfile, Pbkdf2, parse, render, seal, unseal
 from svcd.pages.static_files import PAGE, static_files
-from tests.browser.between import Between, Reply
+from tests.browser.between import Between, Reply, about
 from tests.browser.chain import (
     CHOOSE_PROOF,
     FAUCET,
@@ -385,15 +385,15 @@ def test_a_liar_that_relays_and_answers_400(tab: Tab, chain: Chain, liar: Betwee
         if path.startswith("/rpc/transaction/"):
             return Reply.json(404, {"ok": False, "error": "no block holds it", "mempool": False})
         if path.startswith("/rpc/commerce/payment/"):
-            return Reply.json(200, {"ok": True, "payment": {"state": "unpaid"}})
+            return Reply.json(200, {"ok": True, "payment": {**about(path), "state": "unpaid"}})
         if "/transactions" in path or path.startswith("/rpc/mempool/"):
-            return Reply.json(200, {"ok": True, "transactions": [], "next": None})
+            return Reply.json(200, {"ok": True, **about(path), "transactions": [], "next": None})
         return None
 
     def lie(path: str, node: Callable[[], Reply]) -> Reply | None:
         if path.startswith("/rpc/balance/"):
             account = {"balance": "9000000000", "pendingBalance": "9000000000", "nonce": "0", "pendingNonce": "0"}
-            return Reply.json(200, {"ok": True, "account": account})
+            return Reply.json(200, {"ok": True, "account": {**about(path), **account}})
         return hide(path, node)
 
     # It waits at the node, under the nonce that a second transfer would have

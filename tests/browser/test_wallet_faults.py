@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from playwright.sync_api import Route
 
 from svcd.chain.params import MAINNET
+from tests.browser.between import about
 from tests.browser.chain import MAINNET_SHOP, Account, Chain, fresh, payment_uri, wallet_path
 from tests.browser.conftest import OTHER_NAME
 from tests.browser.wallet import WalletPage
@@ -134,14 +136,17 @@ def test_a_chain_whose_newest_block_is_old(watched: Watched) -> None:
     mainnet = {"chainId": MAINNET.chain_id, "networkId": MAINNET.network_id, "genesisHash": MAINNET.genesis_hash.hex()}
     units = {"balance": "900000000", "pendingBalance": "900000000", "nonce": "0", "pendingNonce": "0"}
 
-    def answer(pattern: str, body: dict[str, object]) -> None:
-        said = json.dumps({"ok": True, **body})
-        watched.context.route(pattern, lambda route: route.fulfill(content_type="application/json", body=said))
+    def answer(pattern: str, member: str, record: dict[str, str]) -> None:
+        def fulfill(route: Route) -> None:
+            said = json.dumps({"ok": True, member: {**about(route.request.url), **record}})
+            route.fulfill(content_type="application/json", body=said)
+
+        watched.context.route(pattern, fulfill)
 
     watched.answers(STATUS, lambda body: body["status"].update(mainnet, slot="1"))
     watched.answers("**/rpc/consensus", lambda body: body["consensus"].update(mainnet))
-    answer("**/rpc/balance/*", {"account": units})
-    answer("**/rpc/commerce/payment/*", {"payment": {"state": "unpaid"}})
+    answer("**/rpc/balance/*", "account", units)
+    answer("**/rpc/commerce/payment/*", "payment", {"state": "unpaid"})
     wallet = WalletPage.opened(watched, wallet_path(payment_uri(fresh("old"), recipient=MAINNET_SHOP)))
     wallet.page.click("#create-start")
     words = wallet.words()
