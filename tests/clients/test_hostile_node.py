@@ -58,6 +58,7 @@ IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
     "view": ("chainId", "genesisHash", "networkId"),
     "network": ("chainId", "genesisHash", "networkId"),
     "broadcast": ("txid",),
+    **dict.fromkeys(("transfers", "waiting", "statement"), ("address",)),
     "status": ("chainId", "genesisHash", "networkId"),
     "balance": ("address",),
     "block": ("height",),
@@ -76,7 +77,7 @@ IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """By call, the members of its answer that say what it is about."""
 NO_IDENTITY: Final = {
-    *("proof", "test_callback", "fee", "first_block", "transfers", "waiting", "statement"),
+    *("proof", "test_callback", "fee", "first_block"),
     *("trustless balance", "trustless verify", "confirmations", "export", "webhook list", "webhook test"),
     *("wallet history", "wallet send", "wallet refund"),
 }
@@ -234,7 +235,8 @@ def test_lists_end(hostile: HostileNode, shop: Shop, name: str, case: str, words
 
             def serve(node: HostileNode, connection: socket, _: Answer, member: str = LISTS[call]) -> None:
                 following = 1 if case == "begins again" else len(node.asked)
-                page = b'{"ok":true,"%s":[],"next":"%d"}' % (member.encode(), following)
+                about = (SHOP.encode(), member.encode(), following)
+                page = b'{"ok":true,"address":"%s","%s":[],"next":"%d"}' % about
                 connection.sendall(plain(page.ljust(MAX_ANSWER) if "megabytes" in case else page))
 
             hostile.begin(serve)
