@@ -81,6 +81,13 @@ def test_a_node_that_goes_away_and_comes_back(wallet: WalletPage) -> None:
     wallet.watched.forgive("net::ERR_FAILED")
 
 
+def test_a_history_that_makes_no_sense_is_no_file(wallet: WalletPage) -> None:
+    wallet.watched.answers("**/rpc/**/statement**", lambda body: body["entries"][0].update(amount="much"))
+    wallet.navigate("History")
+    wallet.page.click("#history-export")
+    assert "in a way that this wallet does not understand" in wallet.error("node-unreachable")
+
+
 def test_a_part_of_the_page_that_the_node_no_longer_has(wallet: WalletPage) -> None:
     missing = "A part of this page could not be loaded: reload the page."
     wallet.watched.context.route(re.compile("/static/statement-csv[.]"), lambda route: route.fulfill(status=404))

@@ -18,7 +18,7 @@ CLIENT = sorted((PAGES.parents[1] / "clients" / "javascript" / "src").glob("*.js
 """The modules that check proofs are those of the client too."""
 JS_TESTS = sorted((Path(__file__).parent / "js").glob("*.mjs"))
 
-_IMPORT = re.compile(r"(?:import|const)\s*\{([^}]*)\}(?= from| = await import\()")
+_IMPORT = re.compile(r"(?:import|const)\s*\{([^}]*)\}(?= from| = await (?:loaded\()?import\()")
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const|class) (\w+)", re.MULTILINE)
 
 

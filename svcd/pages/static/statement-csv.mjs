@@ -1,6 +1,5 @@
 // The history of an address as CSV, with the columns of `svc export` (docs/command-line.md).
 
-import { odd } from "./node.mjs";
 import { formatAmount, wireNumber } from "./units.mjs";
 
 /** @typedef {Record<string, unknown>} Entry of a statement (docs/http.md), which may hold anything. */
@@ -19,30 +18,26 @@ function cell(value) {
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-/** @type {(value: unknown) => bigint} */
-function number(value) {
-  const given = wireNumber(value);
-  if (given === null) throw odd();
-  return given;
-}
-
 /** @type {(value: unknown) => boolean} */
 const isCell = (value) => value === null || typeof value === "string";
 
-/** @type {(entry: Entry | null) => string} */
+/** The row of an entry, or null if it makes no sense.
+ * @type {(entry: Entry | null) => string | null} */
 function row(entry) {
   const { type, counterparty, reference, txid, height, confirmations } = entry ?? {};
-  if (typeof type !== "string" || !Object.hasOwn(SIGNS, type)) throw odd();
-  const [amount, fee, time] = [entry?.amount, entry?.fee, entry?.time].map(number);
-  const right = time <= LAST && Number.isSafeInteger(confirmations) && [counterparty, reference, txid].every(isCell);
-  if (!right) throw odd();
+  const [amount, fee, time] = [entry?.amount, entry?.fee, entry?.time].map(wireNumber);
+  if (typeof type !== "string" || !Object.hasOwn(SIGNS, type)) return null;
+  if (amount === null || fee === null || time === null || time > LAST || wireNumber(height) === null) return null;
+  if (!Number.isSafeInteger(confirmations) || ![counterparty, reference, txid].every(isCell)) return null;
   const change = SIGNS[type] * amount - fee;
   const date = new Date(Number(time)).toISOString().replace("T", " ").slice(0, 19);
   const values = [date, type, formatAmount(amount), formatAmount(fee), formatAmount(change)];
-  return [...values, counterparty, reference, txid, number(height), confirmations].map(cell).join();
+  return [...values, counterparty, reference, txid, height, confirmations].map(cell).join();
 }
 
-/** The entries of a statement (docs/http.md) as CSV with a header (RFC 4180); throws `node-unreachable` if one makes no
- * sense.
- * @type {(entries: (Entry | null)[]) => string} */
-export const statementCsv = (entries) => `${[COLUMNS, ...entries.map(row)].join("\r\n")}\r\n`;
+/** The entries of a statement (docs/http.md) as CSV with a header (RFC 4180); null if one makes no sense.
+ * @type {(entries: (Entry | null)[]) => string | null} */
+export function statementCsv(entries) {
+  const rows = entries.map(row);
+  return rows.includes(null) ? null : `${[COLUMNS, ...rows].join("\r\n")}\r\n`;
+}

@@ -3,7 +3,7 @@
 import { byId, download, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins } from "./amounts.mjs";
 import { blockSeconds } from "./built-in.mjs";
-import { loaded } from "./node.mjs";
+import { loaded, odd } from "./node.mjs";
 import { hasFallen } from "./paying.mjs";
 import { startChecking } from "./wallet-checking.mjs";
 import { underWay } from "./review.mjs";
@@ -334,8 +334,10 @@ export function enterHistory(app) {
 async function exportHistory({ node, keyfile: { address } }) {
   const { statementCsv } = await loaded(import("./statement-csv.mjs"));
   const { entries, first } = await node.statement(address);
+  const csv = statementCsv(entries);
+  if (csv === null) throw odd();
   const begins = first === 0n ? "" : `-from-block-${first}`;
-  download(`${address.slice(0, 14)}-history${begins}.csv`, statementCsv(entries), "text/csv");
+  download(`${address.slice(0, 14)}-history${begins}.csv`, csv, "text/csv");
   write(byId("history-live"), `${message("wallet-script.file-handed")} ${beginsAt(first)}`.trim());
 }
 

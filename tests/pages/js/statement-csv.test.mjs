@@ -41,5 +41,5 @@ test("an entry that makes no sense is not booked", () => {
     ...[{ txid: { toString: 7 } }, { counterparty: 7 }, { reference: [] }],
   ];
   for (const entry of [...lies.map((lie) => ({ ...ENTRY, ...lie })), null, "x", []])
-    assert.throws(() => statementCsv([ENTRY, entry]), { code: "node-unreachable", message: /answers in a way that this wallet does not understand/ });
+    assert.equal(statementCsv([ENTRY, entry]), null, JSON.stringify(entry));
 });
