@@ -33,6 +33,13 @@ def test_every_text_is_translated(tmp_path, monkeypatch):
     assert known.keys() == texts(copy).keys()
 
 
+def test_the_german_texts_do_not_tell_readers_that_they_pay_nothing():
+    """"They" of coins is "sie" in German, which at the beginning of a sentence addresses the reader."""
+    for message in texts(PACKAGE).values():
+        translated = message.string if isinstance(message.string, tuple) else (message.string,)
+        assert not any("Sie bezahlen nichts" in text for text in translated), message.id
+
+
 def test_the_package_contains_what_it_needs_when_it_runs(tmp_path):
     here = PACKAGE.parent
     copy = tmp_path / "source"
