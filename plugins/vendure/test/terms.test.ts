@@ -1,7 +1,9 @@
+import type { Payment } from '@vendure/core';
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import {
+    attemptOf,
     changedNotes,
     coinsBack,
     decimalOf,
@@ -129,6 +131,13 @@ const transfer = (txid: string, more: object = {}) =>
         blockHeight: '5',
         ...more,
     }) as unknown as ReceivedTransfer;
+
+test('an attempt of a version whose notes had no states has none', () => {
+    const of = (metadata: object) => attemptOf({ metadata } as Payment);
+    assert.deepEqual(of({ svc: { noted: ['lost'] } })?.notes, []);
+    assert.deepEqual(of({ svc: attempt(written('lost')) })?.notes, [written('lost')]);
+    assert.equal(of({}), undefined);
+});
 
 test('the staff is told of a number of transfers, and then that there are more', () => {
     const transfers = Array.from({ length: MOST_TRANSFERS + 2 }, (_, index) => transfer(String(index)));
