@@ -4,6 +4,7 @@ const TITLES: { [state: string]: string } = {
     open: 'Coins: please look at this',
     done: 'Coins: done',
     withdrawn: 'Coins: nothing to do',
+    information: 'Coins: for your information',
 };
 
 // Without an actor: for an entry that no administrator has written, Vendure would show the name of the buyer.

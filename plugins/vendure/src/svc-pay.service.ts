@@ -23,6 +23,7 @@ import {
     RequestContextService,
     SettlePaymentErrorResult,
     SettlePaymentResult,
+    totalCoveredByPayments,
     TransactionalConnection,
     UserInputError,
 } from '@vendure/core';
@@ -31,7 +32,7 @@ import { internal_setRequestContext } from '@vendure/core/dist/api/common/reques
 import { OrderHistoryEntry } from '@vendure/core/dist/entity/history-entry/order-history-entry.entity';
 import { PaymentStateMachine } from '@vendure/core/dist/service/helpers/payment-state-machine/payment-state-machine';
 import { Request, request } from 'express';
-import { In, Like, MoreThan } from 'typeorm';
+import { In, Like, MoreThan, Not } from 'typeorm';
 
 import { CODE, loggerCtx, ROUTE, SVC_PAY_NOTE, SVC_PAY_OPTIONS } from './constants';
 import { lockRows } from './lock';
@@ -555,7 +556,13 @@ export class SvcPayService implements OnApplicationBootstrap {
             .getRepository(ctx, Refund)
             .findBy({ payment: { id: payment.id }, state: 'Settled' });
         const refunded = refunds.reduce((sum, refund) => sum + refund.total, 0) >= payment.amount;
-        const order = { state: payment.order.state, refunded };
+        const others = await this.connection.getRepository(ctx, Payment).find({
+            where: { order: { id: payment.order.id }, id: Not(payment.id), state: 'Settled' },
+            relations: ['refunds'],
+        });
+        const covered = totalCoveredByPayments({ payments: others } as Order);
+        const paidOtherwise = others.length > 0 && covered >= payment.order.totalWithTax;
+        const order = { state: payment.order.state, refunded, paidOtherwise };
         const notes = await this.write(ctx, payment.order.id, attempt.notes, [
             ...stateNotes(from, to, attempt, seen, order),
             ...transferNotes(to ?? from, attempt, seen),

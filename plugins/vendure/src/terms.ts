@@ -119,13 +119,17 @@ const KINDS = {
 };
 
 const TRANSFER = 'transfer:';
-const NO_LONGER = 'This holds no longer, because the chain was reorganised: there is nothing to do.';
 const onTheWay = (txid: string) =>
     `The transfer ${txid} sends the coins back, and waits for its confirmations: do not pay twice.`;
 const sentBack = (txid: string, height: string) =>
     `Done: the transfer ${txid} in block ${height} has sent the coins back.`;
 
-const withdrawn = (note: Note): Note => ({ ...note, todo: NO_LONGER, state: 'withdrawn' });
+const withdrawn = (note: Note, why: string): Note => ({
+    ...note,
+    todo: `This holds no longer: ${why}.`,
+    state: 'withdrawn',
+});
+const done = (note: Note, how: string): Note => ({ ...note, todo: `Done: ${how}.`, state: 'done' });
 
 /** Those of the notes that are not written yet, or no longer as they are written. */
 export function changedNotes(written: Note[], notes: Note[]): Note[] {
@@ -202,8 +206,7 @@ function transferNote(
             `with "svc wallet refund ${txid} --confirmations ${confirmations}".`;
         return { key, what, todo, state: 'open' };
     }
-    const done = back.canonical && back.confirmations >= confirmations;
-    return done
+    return back.canonical && back.confirmations >= confirmations
         ? { key, what, todo: sentBack(back.txid, back.blockHeight ?? ''), state: 'done' }
         : { key, what, todo: onTheWay(back.txid), state: 'open' };
 }
@@ -225,7 +228,10 @@ export function transferNotes(state: KnownState, attempt: Attempt, seen: Seen): 
     const notes = [...told.map(({ key }) => key), ...fresh.slice(0, left)].flatMap(key => {
         const before = told.find(note => note.key === key);
         const transfer = odd.get(key);
-        if (transfer === undefined) return before?.state === 'open' ? [withdrawn(before)] : [];
+        if (transfer === undefined)
+            return before?.state === 'open'
+                ? [withdrawn(before, 'a reorganisation has removed the transfer, or made it the payment')]
+                : [];
         const sum = (owed.get(transfer.sender) ?? 0n) + BigInt(transfer.amount);
         owed.set(transfer.sender, sum);
         if (before?.state === 'done') return [];
@@ -240,7 +246,8 @@ export function transferNotes(state: KnownState, attempt: Attempt, seen: Seen): 
     });
     if (fresh.length <= left) return notes;
     const what = `There are further transfers under the reference ${attempt.order.reference}.`;
-    return [...notes, { key: 'more', what, todo: 'The explorer of the node lists them.', state: 'open' }];
+    const todo = 'The explorer of the node lists them. This is information, which does not change.';
+    return [...notes, { key: 'more', what, todo, state: 'information' }];
 }
 
 /** The coins that arrived for an attempt in another amount than its own, pay nothing, and were not sent back. */
@@ -253,15 +260,51 @@ export function wrongAmounts(seen: Seen, notes: Note[]): string[] {
     return wrong.map(({ amount }) => coinsOf(amount));
 }
 
+/** What counts of an order for the notes of its payment. */
+export interface OrderView {
+    state: string;
+    /** Whether the payment is refunded. */
+    refunded: boolean;
+    /** Whether other payments, which are settled, cover the order. */
+    paidOtherwise: boolean;
+}
+
+/** What has become of notes about a payment that is cancelled. */
+function cancelledNotes(open: Note[], order: OrderView): Note[] {
+    const over =
+        order.state === 'Cancelled'
+            ? 'the payment and the order are cancelled'
+            : order.paidOtherwise
+              ? 'the payment is cancelled, and the order is paid by another one'
+              : null;
+    return open.flatMap(note => {
+        if (note.key.startsWith(UNDONE)) return [done(note, 'the payment is cancelled')];
+        if (note.key === 'lost' || note.key === 'never-confirmed') {
+            if (over !== null) return [done(note, over)];
+            return [
+                {
+                    ...note,
+                    todo: 'The payment is cancelled: ask the buyer for another payment, or cancel the order.',
+                },
+            ];
+        }
+        if (note.key === 'order-cancelled' && !order.refunded)
+            return [withdrawn(note, 'a reorganisation has undone the payment, and it is cancelled')];
+        return [];
+    });
+}
+
 /** What the staff must know of a change of the state, and what holds no longer after it. */
 export function stateNotes(
     from: KnownState,
     to: KnownState | null,
     attempt: Attempt,
     seen: Seen,
-    order: { state: string; refunded: boolean },
+    order: OrderView,
 ): Note[] {
     const { reference } = attempt.order;
+    const open = attempt.notes.filter(({ state }) => state === 'open');
+    if (from === 'Cancelled') return cancelledNotes(open, order);
     if (to === 'Undone')
         return [
             {
@@ -274,10 +317,25 @@ export function stateNotes(
             },
         ];
     if (from === 'Undone' && to === 'Settled')
-        return attempt.notes
-            .filter(({ key, state }) => state === 'open' && /^undone-|^lost$/.test(key))
-            .map(withdrawn);
-    if (from === 'Undone' && to === null && seen.payment.state === 'unpaid')
+        return open
+            .filter(({ key }) => /^undone-|^lost$/.test(key))
+            .map(note =>
+                withdrawn(
+                    note,
+                    note.key === 'lost'
+                        ? 'the transfer came back, and the payment is confirmed again'
+                        : 'the payment is confirmed again',
+                ),
+            );
+    if (from === 'Undone' && to === null) {
+        // A node that is catching up does not know which transfers the chain of the network has.
+        if (seen.payment.node?.synced !== true) return [];
+        if (seen.payment.state !== 'unpaid')
+            return open
+                .filter(({ key }) => key === 'lost')
+                .map(note =>
+                    withdrawn(note, 'the node knows the transfer again; wait for its confirmations'),
+                );
         return [
             {
                 key: 'lost',
@@ -288,6 +346,7 @@ export function stateNotes(
                 state: 'open',
             },
         ];
+    }
     if (to === 'Settled' && order.state === 'Cancelled')
         return [
             {
@@ -307,9 +366,7 @@ export function stateNotes(
             },
         ];
     if (!order.refunded) return [];
-    return attempt.notes
-        .filter(({ key, state }) => key === 'order-cancelled' && state === 'open')
-        .map(note => ({ ...note, todo: 'Done: it is refunded.', state: 'done' }));
+    return open.filter(({ key }) => key === 'order-cancelled').map(note => done(note, 'it is refunded'));
 }
 
 const PAY_BACK = 'pay';
@@ -344,8 +401,8 @@ export function refundNotes(
     };
     const note = (todo: string, state: Note['state']): Note => ({ key: PAY_BACK, what, todo, state });
     if (back.settled) {
-        const done = note(sentBack(paid.txid ?? '', paid.blockHeight ?? ''), 'done');
-        return UNDONE in back.notes ? [done, withdrawn(again)] : [done];
+        const returned = note(sentBack(paid.txid ?? '', paid.blockHeight ?? ''), 'done');
+        return UNDONE in back.notes ? [returned, withdrawn(again, 'it is confirmed again')] : [returned];
     }
     if (refund.state === 'Settled' && back.wasSettled) return [again];
     if (paid.state !== 'unpaid') return [note(onTheWay(paid.txid ?? ''), 'open')];

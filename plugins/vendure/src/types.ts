@@ -73,8 +73,8 @@ export interface Note {
     what: string;
     /** What is to be done about it; or by what it was done, or that it holds no longer. */
     todo: string;
-    /** It is withdrawn if what it says no longer holds, because the chain was reorganised. */
-    state: 'open' | 'done' | 'withdrawn';
+    /** It is withdrawn if what it says no longer holds; information neither ends nor asks for anything. */
+    state: 'open' | 'done' | 'withdrawn' | 'information';
 }
 
 /** A note with the id of its entry in the history. */

@@ -246,7 +246,11 @@ test('the notes of a refund say what to pay, and when not to pay it', () => {
 
 test('the staff is told of what Vendure shows nobody', () => {
     const keys = (from: KnownState, to: KnownState | null, state: string, order = 'PaymentSettled') =>
-        stateNotes(from, to, attempt(), seen(state), { state: order, refunded: false }).map(note => note.key);
+        stateNotes(from, to, attempt(), seen(state), {
+            state: order,
+            refunded: false,
+            paidOtherwise: false,
+        }).map(note => note.key);
     assert.deepEqual(keys('Settled', 'Undone', 'pending'), ['undone-7']);
     assert.deepEqual(keys('Undone', null, 'pending'), []);
     assert.deepEqual(keys('Undone', null, 'unpaid'), ['lost']);
@@ -260,10 +264,38 @@ test('the staff is told of what Vendure shows nobody', () => {
 test('what the staff was told of a change of the state ends', () => {
     const notes = ['undone-3', 'lost', 'order-cancelled', 'transfer:a'].map(key => written(key));
     const ended = (from: KnownState, to: KnownState | null, refunded = false) =>
-        stateNotes(from, to, attempt(...notes), seen('confirmed'), { state: 'Cancelled', refunded }).map(
-            note => `${note.key} ${note.state}`,
-        );
+        stateNotes(from, to, attempt(...notes), seen('confirmed'), {
+            state: 'Cancelled',
+            refunded,
+            paidOtherwise: false,
+        }).map(note => `${note.key} ${note.state}`);
     assert.deepEqual(ended('Undone', 'Settled'), ['undone-3 withdrawn', 'lost withdrawn']);
     assert.deepEqual(ended('Settled', null), []);
     assert.deepEqual(ended('Settled', null, true), ['order-cancelled done']);
+});
+
+test('what the staff was told of a payment that is cancelled ends with the order, or with another payment', () => {
+    const notes = ['undone-3', 'lost', 'never-confirmed', 'order-cancelled'].map(key => written(key));
+    const ended = (state: string, paidOtherwise: boolean) =>
+        stateNotes('Cancelled', null, attempt(...notes), seen('unpaid'), {
+            state,
+            paidOtherwise,
+            refunded: false,
+        }).map(note => note.state);
+    assert.deepEqual(ended('PaymentSettled', false), ['done', 'open', 'open', 'withdrawn']);
+    assert.deepEqual(ended('PaymentSettled', true), ['done', 'done', 'done', 'withdrawn']);
+    assert.deepEqual(ended('Cancelled', false), ['done', 'done', 'done', 'withdrawn']);
+});
+
+test('a transfer is lost only by a node that is not catching up, and until it comes back', () => {
+    const order = { state: 'PaymentSettled', refunded: false, paidOtherwise: false };
+    const told = (to: KnownState | null, given: Seen) =>
+        stateNotes('Undone', to, attempt(written('lost')), given, order).map(note => note.todo);
+    assert.deepEqual(told(null, seen('unpaid', { synced: false })), []);
+    assert.deepEqual(told(null, seen('pending', { synced: false })), []);
+    assert.match(
+        told(null, seen('pending')).join(),
+        /^This holds no longer: the node knows the transfer again/,
+    );
+    assert.match(told('Settled', seen('confirmed')).join(), /no longer: the transfer came back/);
 });
