@@ -100,8 +100,11 @@ export function received(value, recipient, amount) {
   return found;
 }
 
-/** The payment of an answer or an event. */
-export function payment(value, where = "payment") {
+/** The payment of an answer or an event.
+ *
+ * With `earlier`, its state may be older than the rest, as in an event that does not change the state.
+ */
+export function payment(value, where = "payment", { earlier = false } = {}) {
   const found = members(value, where, {
     state: "text",
     reference: "text",
@@ -127,7 +130,7 @@ export function payment(value, where = "payment") {
   const { confirmations, requiredConfirmations } = found;
   const deep = found.canonical && confirmations >= requiredConfirmations;
   const shallow = `has ${confirmations} of ${requiredConfirmations} confirmations, and canonical is ${found.canonical}`;
-  if (found.state === "confirmed" && !deep) throw new InvalidAnswer(`a confirmed payment ${shallow}`);
+  if (found.state === "confirmed" && !deep && !earlier) throw new InvalidAnswer(`a confirmed payment ${shallow}`);
   checkCoins(found, where);
   for (const each of found.mismatches)
     checkCoins(members(each, "mismatches", { ...MISMATCH, confirmations: "count" }), "mismatches");

@@ -66,6 +66,9 @@ function textIn(bytes) {
   }
 }
 
+/** Events that do not change the state of the payment: theirs is that of the last event that did. */
+const UNCHANGED = ["payment.mismatched", "node.alarm"];
+
 function parseEvent(text) {
   const event = members(objectIn(text, "the event"), "the event", {
     id: "text",
@@ -88,7 +91,7 @@ function parseEvent(text) {
     alarm: event.event === "node.alarm" ? "object" : "object?",
     dropped: event.event === "payment.dropped" ? "object" : "object?",
   });
-  payment(event.payment);
+  payment(event.payment, "payment", { earlier: UNCHANGED.includes(event.event) });
   members(event.node, "node", { height: "number", hash: "text", synced: "flag" });
   members(event.tip, "tip", { height: "number", hash: "text" });
   if (event.mismatch) mismatchOf(event.mismatch, event.payment.recipient);

@@ -23,7 +23,7 @@ const SVC = process.env.SVC ?? 'svc';
 const AMOUNT = 2_500_000_000n; // 12.50 at 0.50 for a coin
 const CONFIRMATIONS = 2;
 const DAY = 86_400_000;
-const NO_LONGER = 'This holds no longer, because the chain was reorganised: there is nothing to do.';
+const NO_LONGER = 'This holds no longer: ';
 
 type Key = Awaited<ReturnType<typeof faucetKey>>;
 
@@ -161,7 +161,13 @@ async function eventOf(reference: string, state: string): Promise<object> {
         sequence: 1,
         initial: false,
         previousState: 'pending',
-        payment: { ...payment, state, confirmations: CONFIRMATIONS, canonical: true },
+        payment: {
+            ...payment,
+            state,
+            confirmations: CONFIRMATIONS,
+            requiredConfirmations: CONFIRMATIONS,
+            canonical: true,
+        },
         tip,
         node: view,
     };

@@ -207,6 +207,17 @@ test("an address that is refused is shown without what a terminal would act on",
   assert.throws(() => pay.checkAddress("svc\u001b[2J\u202e", pay.DEVNET), { name: "InvalidInput", message });
 });
 
+test("a confirmed payment is as deep as its watch requires, but for events that do not change its state", async () => {
+  const confirmed = shown.find(({ event }) => event === "payment.confirmed");
+  for (const change of [{ canonical: false }, { confirmations: 2 }]) {
+    const event = { ...confirmed, payment: { ...confirmed.payment, ...change } };
+    const raw = Buffer.from(JSON.stringify(event));
+    await assert.rejects(verify(SECRET, raw, headersOf(raw, [SECRET])), { name: "InvalidAnswer", message: /a confirmed payment has/ });
+    const alarm = Buffer.from(JSON.stringify({ ...event, event: "node.alarm", alarm: { kind: "outage", sentence: "…" } }));
+    assert.equal((await verify(SECRET, alarm, headersOf(alarm, [SECRET]))).event, "node.alarm");
+  }
+});
+
 test("every event of the vectors is read, and those of no watch", async () => {
   const events = [...shown];
   assert.ok(events.length >= 5);
