@@ -24,7 +24,8 @@ def lost(route: Any) -> None:
 
 def unpaid(body: Any) -> None:
     """The node denies that anybody has paid."""
-    body["payment"] = {"state": "unpaid"}
+    terms = ("reference", "recipient", "amount", "requiredConfirmations")
+    body["payment"] = {name: body["payment"][name] for name in terms} | {"state": "unpaid"}
 
 
 def answer_lost(route: Any) -> None:
