@@ -24,8 +24,9 @@ LONG_FILES = $(call with,mark\.long|hypothesis)
 SLOW_FILES = $(call with,mark\.slow)
 # The groups of what `make test-all` adds, those that take longest first: four processes take them one after the other,
 # because the tests wait as much as they work. "others" has what is not named, and all that installs tools into build.
-GROUPS = browser others long process_level engines faults p2p cluster benchmarks simulation
+GROUPS = browser others long process_level engines faults callers p2p cluster benchmarks simulation
 FILES_engines = tests/browser/test_engines.py
+FILES_callers = tests/cli/test_hostile_node.py tests/clients/test_hostile_node.py
 FILES_benchmarks = tests/test_benchmarks.py
 FILES_long = $(LONG_FILES)
 FILES_browser = $(filter-out $(FILES_engines),$(filter tests/browser/%,$(SLOW_FILES)))
