@@ -8,7 +8,7 @@ the result.
 import json
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import random
 from time import monotonic
 from typing import Final, TypeVar
@@ -87,10 +87,8 @@ class Call:
     """How long the answer may take beyond the client's timeout."""
     limit: float | None = None
     """Seconds after which it is given up at the latest; None if only the client's timeout counts."""
-    since: float | None = None
-    """When the client's timeout began, by the monotonic clock; None if it begins with this request."""
-    remedy: str | None = None
-    """What helps if the timeout ends, though the earlier pages of the list were answered; None for any other call."""
+    pages: "Pages | None" = None
+    """The list of which a page is asked for: the client's timeout is for all of it; None for any other call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +136,8 @@ def get(
     pages: "Pages | None" = None,
 ) -> Call:
     """A request that changes nothing; ``pages`` if it is for one of a list."""
-    call = Call("GET", path, query or {}, None, authorized, repeatable=True, seconds=seconds, limit=limit)
-    return call if pages is None else replace(call, since=pages.since, remedy=pages.remedy)
+    asked = query or {}
+    return Call("GET", path, asked, None, authorized, repeatable=True, seconds=seconds, limit=limit, pages=pages)
 
 
 def post(path: str, body: object, *, repeatable: bool, authorized: bool = True, seconds: float = 0) -> Call:
@@ -293,7 +291,7 @@ class Pages:
 
     @property
     def remedy(self) -> str | None:
-        """What helps if the timeout ends now; None before the first page, since then the node may not answer at all."""
+        """What helps if the timeout ends now; None until the first page has come: the node may not answer at all."""
         return f"{self._narrowed}give a greater timeout" if self._seen else None
 
     def follow(self, following: str | None, body: bytes) -> str | None:

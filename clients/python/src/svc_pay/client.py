@@ -65,7 +65,7 @@ class _Settings:
     def until(self, call: Call) -> float:
         """When a request is given up, by the monotonic clock."""
         seconds = self.timeout + call.seconds
-        began = monotonic() if call.since is None else call.since
+        began = monotonic() if call.pages is None else call.pages.since
         return began + (seconds if call.limit is None else min(seconds, call.limit))
 
     def refusal(self, pause: Pause, until: float) -> SvcPayError | None:
@@ -93,8 +93,9 @@ class _Settings:
 
 
 def _unreachable(error: httpx.HTTPError, call: Call, settings: _Settings) -> NodeUnreachable:
-    if call.remedy is not None and isinstance(error, httpx.TimeoutException):
-        return NodeUnreachable(f"the list has taken longer than {settings.timeout:g} s: {call.remedy}")
+    remedy = None if call.pages is None else call.pages.remedy
+    if remedy is not None and isinstance(error, httpx.TimeoutException):
+        return NodeUnreachable(f"the list has taken longer than {settings.timeout:g} s: {remedy}")
     return NodeUnreachable(f"the node does not answer: {shown(str(error)) or type(error).__name__}")
 
 
