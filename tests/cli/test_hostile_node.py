@@ -39,6 +39,7 @@ from tests.cli.merchant.conftest import TOKEN
 from tests.cli.merchant.test_webhooks import CALLBACK, WATCH_ID, delivery, watch
 from tests.cli.operator.test_reload import CHANGES
 from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, Terminal, site_of
+from tests.json_places import DELETED, Place, places, put
 from tests.rpc.node import FAUCET
 
 pytestmark = pytest.mark.usefixtures("stretched_once")
@@ -680,32 +681,6 @@ def test_no_command_waits_because_a_node_says_so(bench: Bench, subject: Subject)
 
 EVIL = "\x1b[2J\x1b]0;x\x07\u202e\u2066\u200b\ufeff\r\n\x9b31m\x00\u2028"
 WRONG: tuple[object, ...] = (None, True, -1, 1.5, 2**63, "x", "9" * 17, [], {})
-DELETED = object()
-Place = tuple[str | int, ...]
-
-
-def places(value: object, below: Place = ()) -> Iterator[tuple[Place, object]]:
-    """Every member and element, at all levels."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in inner:
-        yield (*below, key), item
-        yield from places(item, (*below, key))
-
-
-def put(members: Members, place: Place, value: object) -> None:
-    """Put a value in a place of an answer that has it."""
-    *way, last = place
-    target: Any = members
-    for key in way:
-        if isinstance(target, list) and len(target) <= int(key):
-            return
-        target = target[key]
-    if isinstance(target, list) and len(target) <= int(last):
-        return
-    if value is DELETED:
-        del target[last]
-    else:
-        target[last] = value
 
 
 def seen(bench: Bench, subject: Subject) -> list[tuple[str, Place, object]]:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from attrs import define, field, frozen
 
+from tests.json_places import DELETED, places, put
 from tests.process_level.running import DEADLINE, RunningNode
 
 MAX_ANSWER: Final = 4 * 1024 * 1024
@@ -244,12 +245,12 @@ _AT_ONE_PLACE: Final = 3
 
 def mutations(body: bytes) -> Iterator[tuple[str, bytes]]:
     """Each member of a JSON text with values of some other kinds, in turn, and each of them missing, with its place."""
-    value = json.loads(body)
     kinds = cycle(_KINDS)
-    for place in _places(value):
-        for kind in islice(kinds, _AT_ONE_PLACE):
-            yield f"{place} is {kind!r}"[:120], json.dumps(_with(value, place, kind)).encode()
-        yield f"{place} is missing", json.dumps(_without(value, place)).encode()
+    for place, _ in places(json.loads(body)):
+        for kind in (*islice(kinds, _AT_ONE_PLACE), DELETED):
+            value = json.loads(body)
+            put(value, place, kind)
+            yield f"{place} is {'missing' if kind is DELETED else repr(kind)}"[:120], json.dumps(value).encode()
 
 
 def another(body: bytes, name: str, value: object) -> bytes:
@@ -261,35 +262,3 @@ def another(body: bytes, name: str, value: object) -> bytes:
         return [changed(inner) for inner in part] if isinstance(part, list) else part
 
     return json.dumps(changed(json.loads(body))).encode()
-
-
-Place = tuple[str | int, ...]
-
-
-def _places(value: object, at: Place = ()) -> Iterator[Place]:
-    if at:
-        yield at
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _places(inner, (*at, name))
-    elif isinstance(value, list) and value:
-        yield from _places(value[0], (*at, 0))
-
-
-def _with(value: object, place: Place, new: object) -> object:
-    if not place:
-        return new
-    if isinstance(value, dict):
-        return {name: _with(inner, place[1:], new) if name == place[0] else inner for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_with(value[0], place[1:], new), *value[1:]]
-    return value
-
-
-def _without(value: object, place: Place) -> object:
-    if isinstance(value, dict):
-        kept = value.items() if len(place) > 1 else [item for item in value.items() if item[0] != place[0]]
-        return {name: _without(inner, place[1:]) if name == place[0] else inner for name, inner in kept}
-    if isinstance(value, list):
-        return [_without(value[0], place[1:]), *value[1:]] if len(place) > 1 else value[1:]
-    return value
