@@ -3,14 +3,12 @@
 import { InvalidAnswer } from "./errors.js";
 import { keyOf } from "./light/key-hash.mjs";
 import { formatAmount, wireNumber } from "./light/units.mjs";
+import { visible } from "./light/visible.mjs";
 
 const MAX_SHOWN = 1000;
 
 /** Text of a node for a sentence: at most 1,000 characters, and none that a terminal or a page would act on. */
-export const shown = (text) =>
-  text
-    .slice(0, MAX_SHOWN)
-    .replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
+export const shown = (text) => visible(text.slice(0, MAX_SHOWN));
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 

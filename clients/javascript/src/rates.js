@@ -6,6 +6,7 @@ import { isLoopback, must } from "./chain.js";
 import { InvalidAnswer, RateRefused } from "./errors.js";
 import { question, textOf } from "./light/answers.mjs";
 import { COIN, formatAmount, GREATEST } from "./light/units.mjs";
+import { visible } from "./light/visible.mjs";
 
 /** Seconds that a server of rates may take to answer. */
 const TIMEOUT = 5;
@@ -42,14 +43,15 @@ function expanded(number) {
   return point < all.length ? `${whole}.${all.slice(point)}` : whole;
 }
 
-const shown = (value) => (typeof value === "object" ? JSON.stringify(value) : `"${String(value)}"`).slice(0, 64);
+const told = (value) =>
+  visible((typeof value === "object" ? JSON.stringify(value) : `"${String(value)}"`).slice(0, 64));
 
 /** The digits of the price of a coin; throws RateRefused. */
 function rateOf(value) {
   const digits = positive(value);
   const rounded = 'a number with a fraction is rounded: give it as a string, such as "0.48"';
   const advice = typeof value === "number" && value > 0 ? rounded : "give a number above 0 with a point, such as 0.48";
-  if (digits === null) throw new RateRefused(`${shown(value)} is not a rate; ${advice}`);
+  if (digits === null) throw new RateRefused(`${told(value)} is not a rate; ${advice}`);
   return digits;
 }
 
@@ -85,7 +87,7 @@ export class RateSource {
 
   constructor(currency, read, maxAge) {
     const given = typeof currency === "string" && CURRENCY.test(currency);
-    must(given, `${shown(currency)} is not a currency; give a code such as EUR`);
+    must(given, `${told(currency)} is not a currency; give a code such as EUR`);
     this.currency = currency;
     this.#read = read;
     this.#maxAge = maxAge;
@@ -141,7 +143,7 @@ export function orderAmount(price, currency, rate, { now = Date.now() / 1000 } =
   must(currency === rate.currency, `the price is in ${currency} and the rate in ${rate.currency}`);
   const [coin, asked] = [rateOf(rate.price), positive(price)];
   checkTime(rate, Math.floor(now * 1000));
-  must(asked !== null, `${shown(price)} is not a price; give a decimal above 0 as a string, such as "12.50"`);
+  must(asked !== null, `${told(price)} is not a price; give a decimal above 0 as a string, such as "12.50"`);
   const divisor = unitsOf(coin);
   const amount = (unitsOf(asked) * COIN + divisor - 1n) / divisor;
   const most = `${formatAmount(GREATEST)} coins, the most`;
@@ -180,7 +182,7 @@ async function fetched(fetch, url, path) {
   const text = typeof value === "number" ? String(value) : value;
   const digits = positive(typeof text === "string" ? (expanded(text) ?? text) : null);
   if (digits === null)
-    throw new RateRefused(`${where} in the answer of the server of the rate is not a decimal above 0: ${shown(value)}`);
+    throw new RateRefused(`${where} in the answer of the server of the rate is not a decimal above 0: ${told(value)}`);
   return digits;
 }
 

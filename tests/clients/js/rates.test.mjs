@@ -124,6 +124,7 @@ test("a server is asked once while its rate may be used, past every cache, and n
     [new TypeError("fetch failed", { cause: new Error("no route") }), /does not answer: no route/],
     [" ".repeat(1 << 20) + "1", /has more than 1048576 bytes/],
     ["[".repeat(100_000), /is not JSON/],
+    ['{"EUR": "\\u001b[2J\\u202e"}', /is not a decimal above 0: "\\u\{1b\}\[2J\\u\{202e\}"$/],
   ];
   for (const [failure, sentence] of failures) {
     const { fetch, calls } = answering('{"EUR": 0.5}', failure);

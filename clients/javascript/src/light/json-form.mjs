@@ -1,5 +1,7 @@
 // JSON that every program reads in the same way (docs/protocol.md 2).
 
+import { visible } from "./visible.mjs";
+
 const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\]]|-?[0-9][0-9.eE+-]*/g;
 const COLON = /[ \t\r\n]*:/y;
 /** How deep objects and arrays may be in each other. */
@@ -22,13 +24,9 @@ export function formFault(text, whole = false) {
       if (!COLON.test(text)) continue;
       const keys = /** @type {Set<string>} */ (open.at(-1));
       const key = JSON.parse(token);
-      if (keys.has(key)) return `the key ${ascii(token.slice(0, 64))} occurs twice in one object`;
+      if (keys.has(key)) return `the key ${visible(token.slice(0, 64))} occurs twice in one object`;
       keys.add(key);
     }
   }
   return null;
 }
-
-/** Text of others for a sentence: no character that a terminal or a page would act on.
- * @type {(text: string) => string} */
-const ascii = (text) => text.replace(/[^ -~]/gu, (each) => `\\u{${each.codePointAt(0)?.toString(16)}}`);
