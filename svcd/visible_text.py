@@ -12,7 +12,7 @@ import unicodedata
 from typing import Final
 
 MOST_SHOWN: Final = 1_000
-"""Characters of a text of somebody else that a sentence has."""
+"""Characters of another party's text in a sentence, at most."""
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _INVISIBLE: Final = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"))
@@ -52,7 +52,7 @@ def visible(text: str) -> str:
 
 
 def shown(text: str, most: int = MOST_SHOWN) -> str:
-    """``text`` of somebody else in a sentence: :func:`visible`, and at most ``most`` characters long."""
+    """Another party's ``text`` for a sentence: :func:`visible`, and at most ``most`` characters long."""
     # What comes after them cannot be shown, and may be megabytes.
     escaped = visible(text[: most + 1])
     return escaped if len(escaped) <= most else f"{escaped[: most - 1]}…"

@@ -1,6 +1,6 @@
 """What a node says: JSON that all programs read alike, with every text shown visibly, about what was asked for.
 
-A node, or whoever answers in its place, chooses each byte of an answer. Nothing else in svcd.cli reads the JSON of one:
+A node, or a proxy in front of it, chooses each byte of an answer. Nothing else in svcd.cli reads the JSON of one:
 a text leaves a :class:`ResponseObject` as :meth:`~ResponseObject.text` shows it, as an identifier of a known form, or
 as JSON in ASCII.
 """

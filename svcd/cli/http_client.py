@@ -40,7 +40,7 @@ _SUCCESSES: Final = (200, 201, 202)
 _REDIRECTS: Final = range(300, 400)
 _TOO_MANY_REQUESTS: Final = 429
 _PAUSE: Final = 2.0
-"""Seconds until the next attempt after the node has refused a request for its rate, whatever its `Retry-After` says."""
+"""Seconds until the next attempt after the node has refused a request for its rate; its `Retry-After` is ignored."""
 _JSON_HEADERS: Final = {"Content-Type": "application/json"}
 
 

@@ -1,4 +1,4 @@
-"""Every command of `svc` that reads from a node, in front of one that lies, or of somebody who answers in its place.
+"""Every command of `svc` that reads from a node, in front of a node that lies, or a proxy that answers for it.
 
 A command that asks a node stands in `SUBJECTS` with what an honest node answers it; each of them meets every case.
 False proofs for --trustless are in test_trustless.py.

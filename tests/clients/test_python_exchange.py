@@ -84,7 +84,7 @@ def test_no_cookie_is_kept(hostile: HostileNode, kind: object) -> None:
 
 
 def test_no_file_for_keys_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise whoever may read that file reads the management token."""
+    """With that file the management token could be decrypted."""
     monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
     contexts = []
     monkeypatch.setattr(svc_pay.exchange, "_trusted", lambda: contexts.append(trusted()) or contexts[-1])
@@ -165,7 +165,7 @@ def test_a_transport_may_use_a_proxy(hostile: HostileNode) -> None:
 
 
 def test_the_addresses_of_a_name_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has the name could otherwise multiply the deadline of a request by the number of its addresses."""
+    """The owner of a name could otherwise multiply the deadline by the number of its addresses."""
     shares: list[float] = []
 
     def silent(address: tuple[str, int], timeout: float, **_: object) -> socket:

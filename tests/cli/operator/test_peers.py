@@ -65,7 +65,7 @@ def test_bans_are_shown(terminal: Terminal, node: Node) -> None:
     assert lines[2:6] == ["2 bans", "", "  address 192.0.2.7", "    permanent, by the operator"]
     assert lines[7] == "  posts from 192.0.2.9"
     assert lines[8].startswith("    until 20")
-    assert lines[8].endswith(" UTC, by the node: it posted: \\u{1b}[2J"), "nobody drives the terminal"
+    assert lines[8].endswith(" UTC, by the node: it posted: \\u{1b}[2J"), "the text does not drive the terminal"
 
 
 def test_add_connects_to_a_peer(terminal: Terminal, node: Node, remote: RemoteNode) -> None:

@@ -1,5 +1,5 @@
 // The networks that are built in, and the rules that make a network (docs/protocol.md 1). The values are frozen, so a
-// node that says otherwise is on another network. One that somebody has founded has its rules by network-rules.mjs.
+// node that says otherwise is on another network. The rules of any other network come from network-rules.mjs.
 
 /** @typedef {"mainnet" | "devnet"} NetworkName */
 /**

@@ -59,7 +59,7 @@ export async function signedTransfer(draft, publicKey, sign, network) {
   return { txid: hexOf(txid), transaction: { ...content, signature: hexOf(await sign(txid)) } };
 }
 
-/** By how many milliseconds the clocks of this device and of whoever makes the blocks may differ. */
+/** By how many milliseconds the clocks of this device and of a block producer may differ. */
 export const MARGIN = 3_600_000n;
 
 /** From when on no block at its time can include a transfer, in Unix milliseconds.

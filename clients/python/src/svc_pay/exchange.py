@@ -151,7 +151,7 @@ def _trusted() -> ssl.SSLContext:
 
 
 class BoundedTransport(httpx.HTTPTransport):
-    """The transport of the synchronous client, with which an exchange ends in time, whatever a server sends.
+    """The transport of the synchronous client, with which an exchange ends in time for any answer of a server.
 
     It takes neither a proxy nor ``SSLKEYLOGFILE`` from the environment. ``proxy`` is the URL of a proxy. ``addresses``
     returns the addresses of a host that may be called, or raises httpx.ConnectError; no other ones are called, and the
