@@ -272,11 +272,9 @@ def test_the_sentences_of_a_node_are_short_and_visible() -> None:
 
 
 def test_what_refuses_the_method_of_a_call_is_no_node() -> None:
-    ran = Ran(calls.payment_request(SHOP, 100), [Answer(405, None, b"<h1>Method Not Allowed</h1>")])
-    assert str(ran.error) == "the URL does not answer like a svcd node (status 405): check the URL"
-    refused = Answer(405, None, b'{"ok": false, "error": "this path answers GET, HEAD only"}')
-    ran = Ran(calls.payment_request(SHOP, 100), [refused])
-    assert str(ran.error) == "this path answers GET, HEAD only"
+    for body in (b"<h1>Method Not Allowed</h1>", b'{"ok": false, "error": "this path answers GET, HEAD only"}'):
+        ran = Ran(calls.payment_request(SHOP, 100), [Answer(405, None, body)])
+        assert str(ran.error) == "the URL does not answer like a svcd node (status 405): check the URL"
 
 
 def test_a_page_of_another_server_is_no_sentence() -> None:

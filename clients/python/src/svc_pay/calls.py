@@ -190,12 +190,14 @@ def _error(answer: Answer) -> ApiError:
     given = answer.retry_after or ""
     retry_after = int(given) if _SECONDS.fullmatch(given) else None
     try:
-        sentence = Members.of(answer.body, "the answer").sentence("error")
+        # The methods of the calls are those of a node's paths: where another is wanted, there is something else.
+        sentence = None if answer.status == 405 else Members.of(answer.body, "the answer").sentence("error")
     except InvalidAnswer:
-        if answer.status in _SAFE:
-            sentence = f"the URL answers with status {answer.status}; a proxy before the node may do that"
-        else:
-            sentence = f"the URL does not answer like a svcd node (status {answer.status}): check the URL"
+        sentence = None
+    if sentence is None and answer.status in _SAFE:
+        sentence = f"the URL answers with status {answer.status}; a proxy before the node may do that"
+    elif sentence is None:
+        sentence = f"the URL does not answer like a svcd node (status {answer.status}): check the URL"
     return api_error(answer.status, sentence, retry_after)
 
 
