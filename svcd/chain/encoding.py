@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from hashlib import sha256
+from math import isfinite
 from typing import Final, NoReturn
 
 from .errors import Refusal, RuleViolation
@@ -66,6 +67,12 @@ def _integer(text: str) -> int:
     return int(text)
 
 
+def _fraction(text: str) -> float:
+    if not isfinite(float(text)):
+        _refuse(f"{text[:32]} is too large for a number")
+    return float(text)
+
+
 def _float(text: str) -> NoReturn:
     _refuse(f'{text[:32]} is not accepted; numbers must be whole, and decimal amounts are strings such as "0.5"')
 
@@ -82,16 +89,20 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _walk(values: Iterable[object], depth: int) -> None:
-    """Raise RuleViolation(ENCODING) for half of a surrogate pair in ``values`` or below, and for too many levels."""
+def _walk(values: Iterable[object], levels: int, most: int) -> None:
+    """Raise RuleViolation(ENCODING) for half of a surrogate pair in ``values``, and for more than ``levels`` below."""
     for value in values:
         if isinstance(value, str):
             if not value.isascii() and re.search("[\ud800-\udfff]", value):
                 _refuse("a string contains half of a surrogate pair; strings must be valid Unicode")
         elif isinstance(value, dict | list):
-            if depth >= MAX_DEPTH:
-                _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
-            _walk([*value, *value.values()] if isinstance(value, dict) else value, depth + 1)
+            if not levels:
+                _too_deep(most)
+            _walk([*value, *value.values()] if isinstance(value, dict) else value, levels - 1, most)
+
+
+def _too_deep(most: int) -> NoReturn:
+    _refuse(f"the JSON is nested more than {most} levels deep")
 
 
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
@@ -137,12 +148,15 @@ def _excess(data: bytes, size: int) -> str | None:
 _decode: Final[Callable[[str], object]] = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_float, parse_int=_integer, parse_constant=_constant
 ).decode
+_decode_fractions: Final[Callable[[str], object]] = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_fraction, parse_int=_integer, parse_constant=_constant
+).decode
 _decode_wire: Final[Callable[[str], object]] = json.JSONDecoder(
     parse_float=_float, parse_int=_integer, parse_constant=_constant
 ).decode
 
 
-def _decoded(data: bytes, decode: Callable[[str], object]) -> object:
+def _decoded(data: bytes, decode: Callable[[str], object], levels: int = MAX_DEPTH) -> object:
     try:
         return decode(data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -150,21 +164,22 @@ def _decoded(data: bytes, decode: Callable[[str], object]) -> object:
     except json.JSONDecodeError as error:
         _refuse(f"not JSON: {_syntax_error(error)}")
     except RecursionError:
-        _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
+        _too_deep(levels)
 
 
-def parse_json(data: bytes, *, counted: bool = True) -> object:
+def parse_json(data: bytes, *, counted: bool = True, fractions: bool = False, levels: int = MAX_DEPTH) -> object:
     """The value of the strict JSON ``data``.
 
     Raises RuleViolation(ENCODING) for anything but strict UTF-8, for duplicate keys, floats, NaN, ``-0``, integers over
-    2^53, lone surrogates, more than eight levels of nesting and far more values than is usual for its size. The last
-    only if ``counted``; a client does not count, because lists of a node have many small values.
+    2^53, lone surrogates, more than ``levels`` of nesting and far more values than is usual for its size. The last
+    only if ``counted``; a client does not count, because lists of a node have many small values. With ``fractions``,
+    finite floats are accepted: the operator's answers have them.
     """
     if counted:
         _check_structure(data)
-    value = _decoded(data, _decode)
-    if not (_is_plain(data) and data.count(b"{") + data.count(b"[") <= MAX_DEPTH):
-        _walk([value], 0)
+    value = _decoded(data, _decode_fractions if fractions else _decode, levels)
+    if not (_is_plain(data) and data.count(b"{") + data.count(b"[") <= levels):
+        _walk([value], levels, levels)
     return value
 
 

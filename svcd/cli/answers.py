@@ -7,13 +7,12 @@ as JSON in ASCII.
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import isfinite
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from attrs import evolve, field, frozen
 
-from svcd.chain.encoding import decimal_u53, integer
+from svcd.chain.encoding import decimal_u53, integer, parse_json
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.cli.errors import NoValidResponse
@@ -30,10 +29,6 @@ MAX_TEXT: Final = 4_096
 _CURSOR: Final = re.compile("[0-9A-Za-z_-]{1,100}")
 _HEX: Final = re.compile("[0-9a-f]{64}")
 _SIGNED: Final = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
-_INTEGERS: Final = range(-(2**63), 2**64)
-_DIGITS: Final = 20
-"""Characters of an integer of 64 bits, at most."""
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def invalid_response(detail: str) -> NoValidResponse:
@@ -219,67 +214,12 @@ def _as_object(value: object, name: str) -> ResponseObject:
     return ResponseObject(name, value)
 
 
-# JSON that all programs read alike
-
-
-def parse_object(data: bytes, name: str) -> ResponseObject | None:
-    """The JSON object in ``data``, which is UTF-8; None for anything else.
-
-    Raises NoValidResponse for JSON that programs read in different ways, and for nesting below ``MAX_DEPTH`` levels.
-    """
+def parse_object(data: bytes, name: str) -> ResponseObject:
+    """The JSON object in ``data``; raises NoValidResponse for anything but JSON that all programs read alike."""
     try:
-        value = _decode(data.decode("utf-8"))
-    except RecursionError:
-        _refuse(f"{name} is nested more than {MAX_DEPTH} levels deep")
-    except ValueError:
-        return None
+        value = parse_json(data, counted=False, fractions=True, levels=MAX_DEPTH)
+    except RuleViolation as violation:
+        raise NoValidResponse(violation.detail) from None
     if not isinstance(value, dict):
-        return None
-    _check([value], MAX_DEPTH, name)
+        raise NoValidResponse(f"{name} must be a JSON object")
     return ResponseObject(name, value)
-
-
-def _refuse(detail: str) -> NoReturn:
-    raise invalid_response(detail)
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        _refuse(f"an object has the member {visible(twice[:64])} twice")
-    return members
-
-
-def _integer(text: str) -> int:
-    if len(text) > _DIGITS or int(text) not in _INTEGERS:
-        _refuse(f"{text[:32]} is no integer of 64 bits")
-    return int(text)
-
-
-def _float(text: str) -> float:
-    if not isfinite(float(text)):
-        _refuse(f"{text[:32]} is too large for a number")
-    return float(text)
-
-
-def _constant(text: str) -> NoReturn:
-    _refuse(f"{text} is not JSON")
-
-
-_decode: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
-).decode
-
-
-def _check(values: Sequence[object], levels: int, name: str) -> None:
-    """Raise NoValidResponse for half of a surrogate pair in ``values`` or below, and for more than so many levels."""
-    for value in values:
-        if isinstance(value, str):
-            if not value.isascii() and _SURROGATE.search(value):
-                _refuse(f"a string of {name} has half of a surrogate pair, which is no character")
-        elif isinstance(value, dict | list):
-            if not levels:
-                _refuse(f"{name} is nested more than {MAX_DEPTH} levels deep")
-            _check([*value, *value.values()] if isinstance(value, dict) else value, levels - 1, name)

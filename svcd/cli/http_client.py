@@ -252,12 +252,17 @@ class NodeClient:
 
     def parse(self, fetched: Fetched) -> ResponseObject:
         """The object in a successful response."""
-        response, status = parse_object(fetched.body, "the response"), fetched.status
-        if response is not None and status in _SUCCESSES and "ok" in response and response.flag("ok"):
+        status = fetched.status
+        foreign = f"{self._endpoint.name} does not answer as an svcd node does (HTTP status {status})"
+        try:
+            response = parse_object(fetched.body, "the response")
+        except NoValidResponse as error:
+            raise NoValidResponse(f"{foreign}: {error}") from None
+        if status in _SUCCESSES and "ok" in response and response.flag("ok"):
             return response
-        if response is not None and "error" in response:
+        if "error" in response:
             raise ErrorResponse(status, response.text("error"))
-        raise NoValidResponse(f"{self._endpoint.name} does not answer as an svcd node does (HTTP status {status})")
+        raise NoValidResponse(foreign)
 
 
 class _Exchange(io.RawIOBase):

@@ -125,7 +125,8 @@ def test_error_responses_are_printed_with_control_characters_escaped(
     ],
 )
 def test_responses_of_other_servers_are_rejected(terminal: Terminal, status: int, body: bytes) -> None:
-    assert ask(terminal, Fixed((status, body))) == f"{NAME} does not answer as an svcd node does (HTTP status {status})"
+    foreign = f"{NAME} does not answer as an svcd node does (HTTP status {status})"
+    assert ask(terminal, Fixed((status, body))).startswith(foreign)
 
 
 def test_a_missing_field_is_reported(terminal: Terminal) -> None:
@@ -389,34 +390,29 @@ def test_mistyped_fields_are_reported(read: Callable[[], Any], sentence: str) ->
         read()
 
 
-def test_only_objects_are_responses() -> None:
-    assert parse_object(b'{"a":1}', "answer") == ResponseObject("answer", {"a": 1})
-    assert parse_object(b'{"a":' + b"[" * 15 + b"]" * 15 + b"}", "answer") is not None
-    for data in (b"", b"7", b"[]", b"{", b"\xff", b"\xef\xbb\xbf{}", '{"a":1}'.encode("utf-16")):
-        assert parse_object(data, "answer") is None
+def test_an_answer_may_have_fractions_and_sixteen_levels() -> None:
+    assert parse_object(b'{"a":1.5}', "answer") == ResponseObject("answer", {"a": 1.5})
+    assert "a" in parse_object(b'{"a":' + b"[" * 15 + b"]" * 15 + b"}", "answer")
 
 
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b'{"a":1,"a":1}', "an object has the member a twice"),
-        (b'{"b":[{"a":1,"\\u0061":2}]}', "an object has the member a twice"),
-        (b'{"a":NaN}', "NaN is not JSON"),
-        (b'{"a":-Infinity}', "-Infinity is not JSON"),
+        (b"", "not JSON: expecting value at character 0"),
+        (b"[7]", "answer must be a JSON object"),
+        (b"\xff", "byte 0 is not UTF-8; JSON must be UTF-8"),
+        (b"\xef\xbb\xbf{}", "not JSON: expecting value at character 0"),
+        (b'{"a":1,"a":1}', 'the key "a" occurs twice in one object; a key may occur once'),
+        (b'{"a":NaN}', "NaN is not JSON; numbers must be whole"),
         (b'{"a":1e999}', "1e999 is too large for a number"),
-        (b'{"a":18446744073709551616}', "18446744073709551616 is no integer of 64 bits"),
-        (b'{"a":-9223372036854775809}', "-9223372036854775809 is no integer of 64 bits"),
-        (b'{"a":' + b"9" * 5_000 + b"}", f"{'9' * 32} is no integer of 64 bits"),
-        (rb'{"a":["\ud800"]}', "a string of answer has half of a surrogate pair, which is no character"),
-        (rb'{"\udc00":1}', "a string of answer has half of a surrogate pair, which is no character"),
-        (b'{"a":' + b"[" * 16 + b"]" * 16 + b"}", "answer is nested more than 16 levels deep"),
-        (b"[" * 100_000, "answer is nested more than 16 levels deep"),
+        (b'{"a":' + b"[" * 16 + b"]" * 16 + b"}", "the JSON is nested more than 16 levels deep"),
+        (b"[" * 100_000, "the JSON is nested more than 16 levels deep"),
     ],
 )
-def test_json_that_programs_read_in_different_ways_is_refused(data: bytes, sentence: str) -> None:
+def test_only_objects_of_strict_json_are_responses(data: bytes, sentence: str) -> None:
     with pytest.raises(NoValidResponse) as refused:
         parse_object(data, "answer")
-    assert str(refused.value) == f"the node does not answer as svcd does: {sentence}"
+    assert str(refused.value) == sentence
 
 
 @given(st.text())

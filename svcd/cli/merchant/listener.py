@@ -138,10 +138,7 @@ def check_signature(body: bytes, *, timestamp: str, signature: str, secrets: Seq
 def parse_event(body: bytes) -> ReceivedEvent:
     """The event in a signed body (docs/webhook-reference.md); raises InvalidEvent."""
     try:
-        event = parse_object(body, "the body")
-        if event is None:
-            raise InvalidEvent("the body is signed but is not a JSON object")
-        return _event(event)
+        return _event(parse_object(body, "the body"))
     except NoValidResponse as error:
         raise InvalidEvent(f"the body is signed but is not an event: {error}") from None
 
