@@ -7,6 +7,7 @@ svcd/pages/static/transaction.mjs.
 """
 
 import re
+from base64 import b32encode
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final
@@ -87,6 +88,11 @@ def check_reference(value: object) -> str:
         Refusal.REFERENCE,
         "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : - (or be absent)",
     )
+
+
+def new_reference(random: Callable[[int], bytes]) -> str:
+    """A fresh payment reference, ``pay_`` and 130 random bits in base32; ``random`` returns so many random bytes."""
+    return f"pay_{b32encode(random(17)).decode('ascii').lower()[:26]}"
 
 
 def _check_constants(fields: dict[str, object], params: NetworkParams) -> None:

@@ -4,8 +4,6 @@ A wallet signs what a payment URI says, so there must be one way to read it: any
 """
 
 import re
-from base64 import b32encode
-from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
@@ -44,8 +42,6 @@ MAX_URI: Final = 2_048
 _REMEMBERED: Final = 1_024
 _FORBIDDEN_IN_LABEL: Final = re.compile(rf"[{FORBIDDEN_IN_LABEL}\ud800-\udfff]")
 _CONFIRMATIONS: Final = re.compile("[1-9][0-9]{0,3}")
-_REFERENCE_BYTES: Final = 17
-_REFERENCE_CHARACTERS: Final = 26
 _PRINTABLE: Final = re.compile("[!-~]*")
 _PARAMETER_NAME: Final = re.compile("[a-z][a-z0-9-]*")
 _PARAMETER_VALUE: Final = re.compile(r"(?:[A-Za-z0-9\-._~!$'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*")
@@ -273,11 +269,6 @@ def _refusal(sentence: str) -> RuleViolation:
 
 
 # Payment requests (docs/payments.md "POST /rpc/commerce/payment-request")
-
-
-def new_reference(random: Callable[[int], bytes]) -> str:
-    """A fresh reference: ``pay_`` and 130 random bits in base32."""
-    return f"pay_{b32encode(random(_REFERENCE_BYTES)).decode('ascii').lower()[:_REFERENCE_CHARACTERS]}"
 
 
 def refund_reference(reference: str | None, txid: bytes) -> str:

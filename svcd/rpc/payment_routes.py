@@ -7,6 +7,7 @@ from typing import Any, Final, Unpack
 from attrs import evolve
 
 from svcd.chain.address import decode_address
+from svcd.chain.transaction import new_reference
 from svcd.chain.units import format_amount
 from svcd.chain_schemas import PRUNED
 from svcd.commerce.payment import (
@@ -36,7 +37,6 @@ from svcd.commerce.payment_request import (
     VERSION,
     PaymentRequest,
     PaymentTerms,
-    new_reference,
     parse_terms,
     request_record,
     resolve_amount,

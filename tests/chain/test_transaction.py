@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from hashlib import sha256
+from secrets import token_bytes
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from svcd.chain.transaction import (
     block_entry_of,
     check_reference,
     fold_case,
+    new_reference,
     parse_canonical_transfers,
     parse_transfer,
     sign_transfer,
@@ -427,3 +429,11 @@ def test_folding_leaves_what_was_given_as_it_was() -> None:
 def test_an_invalid_transfer_is_not_signed(change: dict[str, Any], code: Refusal) -> None:
     with refuses(code):
         sign_transfer(evolve(DRAFT, **change), seed=key_of("alice").seed, params=TEST_PARAMS)
+
+
+def test_new_references_have_130_random_bits() -> None:
+    assert new_reference(bytes) == "pay_" + "a" * 26
+    assert new_reference(lambda size: b"\xff" * size) == "pay_" + "7" * 26
+    made = {new_reference(token_bytes) for _ in range(1000)}
+    assert len(made) == 1000
+    assert all(check_reference(text) == text and len(text) == 30 for text in made)

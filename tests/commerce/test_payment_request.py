@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from secrets import token_bytes
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -21,7 +20,6 @@ from svcd.commerce.payment_request import (
     PaymentRequest,
     PaymentTerms,
     format_uri,
-    new_reference,
     parse_confirmations,
     parse_confirmations_text,
     parse_label,
@@ -246,11 +244,3 @@ def test_an_amount_that_leaves_its_recipient_too_little(amount: int, balance: in
 @pytest.mark.parametrize(("amount", "balance"), [(1_000_000, 0), (1, 999_999), (1, 10**15)])
 def test_an_amount_that_leaves_its_recipient_enough(amount: int, balance: int) -> None:
     assert warning_of(DEVNET, amount, balance=balance) is None
-
-
-def test_new_references_have_130_random_bits() -> None:
-    assert new_reference(bytes) == "pay_" + "a" * 26
-    assert new_reference(lambda size: b"\xff" * size) == "pay_" + "7" * 26
-    made = {new_reference(token_bytes) for _ in range(1000)}
-    assert len(made) == 1000
-    assert all(parse_reference(text) == text and len(text) == 30 for text in made)

@@ -15,7 +15,7 @@ import {
 import { ApiError, InvalidAnswer, NodeUnreachable, SvcPayError, WaitTimeout } from "./errors.js";
 import { objectIn, pages, question, textOf } from "./light/answers.mjs";
 import { FEE_LIMIT } from "./light/networks.mjs";
-import { DEFAULT_CONFIRMATIONS, isReference } from "./light/orders.mjs";
+import { DEFAULT_CONFIRMATIONS, newReference } from "./light/orders.mjs";
 import { formatAmount, GREATEST } from "./light/units.mjs";
 import { isSettled, members, payment, rank, received, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";
@@ -317,24 +317,23 @@ export class Client {
 
   // Payments
 
-  /** A payment request for an order; without a reference the node generates one. The node stores nothing. */
+  /** A payment request for an order, with a random reference if none is given. The node stores nothing.
+   *
+   * A node that chose the reference could choose that of an order which is paid. */
   async paymentRequest(wanted) {
     checkNames(wanted, "recipient", "amount", "reference", "label", "confirmations");
-    const { recipient, amount, reference, label, confirmations = DEFAULT_CONFIRMATIONS } = wanted;
+    const { recipient, amount, reference = newReference(), label, confirmations = DEFAULT_CONFIRMATIONS } = wanted;
     const { networkId } = networkFor(recipient, this.#network);
     const units = integer(amount, "amount", 1n).toString();
-    if (reference !== undefined) checkReference(reference);
+    checkReference(reference);
     const named = label === undefined || (typeof label === "string" && !/\p{Cs}/u.test(label));
     must(named, "label must be a string of whole characters");
     const body = { recipient, amountBaseUnits: units, reference, label, confirmations };
     const made = members(await this.#object("/rpc/commerce/payment-request", "payment", { body }), "payment", {
-      reference: "text",
       sinceHeight: "number",
       warning: "text?",
     });
-    if (!isReference(made.reference)) throw new InvalidAnswer("the node's payment request has no reference");
-    const given = reference ?? made.reference;
-    const order = { reference: given, recipient, amount: units, confirmations, sinceHeight: made.sinceHeight };
+    const order = { reference, recipient, amount: units, confirmations, sinceHeight: made.sinceHeight };
     const links = linksOf(order, label || null);
     const { confirmations: requiredConfirmations, ...terms } = order;
     const expected = { ...terms, requiredConfirmations, networkId, label: label || undefined, ...links };

@@ -478,7 +478,7 @@ export class Client {
   constructor(url: string, options?: ClientOptions);
   /** The network that was given; null if any of mainnet and devnet will do. */
   readonly network: Network | null;
-  /** A payment request for an order; without a reference the node generates one. The node stores nothing. */
+  /** A payment request for an order, with a random reference if none is given. The node stores nothing. */
   paymentRequest(wanted: {
     recipient: string;
     amount: Units;

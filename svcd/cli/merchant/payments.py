@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from svcd.chain.address import encode_address
 from svcd.chain.errors import RuleViolation
+from svcd.chain.transaction import new_reference
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, parse_amount
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject, invalid_response
@@ -256,7 +257,7 @@ def pay_request(
 ) -> None:
     """Create a request to pay AMOUNT coins to RECIPIENT, to be given to the payer.
 
-    The node stores nothing. Without --reference it generates one that is unused. After each transfer its recipient must
+    The node stores nothing. Without --reference a random one is used. After each transfer its recipient must
     have 0.01 coins: the command warns you if RECIPIENT has none yet and AMOUNT is too little for that.
 
     \b
@@ -264,12 +265,12 @@ def pay_request(
       svc pay-request svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --reference order-1042 --label "Tea & cake"
     """
     body: dict[str, object] = {
+        # A node that chose it could choose that of an order which is paid.
+        "reference": new_reference(session.runtime.random) if reference is None else reference,
         "recipient": recipient,
         "amountBaseUnits": str(amount),
         "confirmations": confirmations,
     }
-    if reference is not None:
-        body["reference"] = reference
     if label is not None:
         body["label"] = label
     payment = session.node().post(_REQUEST, body).object("payment")

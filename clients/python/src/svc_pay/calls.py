@@ -10,10 +10,12 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from random import random
+from secrets import token_bytes
 from time import monotonic
 from typing import Final, TypeVar
 from urllib.parse import quote, urlsplit
 
+from svc_pay._svcd.chain.transaction import new_reference
 from svc_pay._svcd.visible_text import shown
 from svc_pay.chain import (
     Network,
@@ -229,22 +231,24 @@ def payment_request(
     label: str | None = None,
     confirmations: int = DEFAULT_CONFIRMATIONS,
 ) -> Steps[PaymentRequest]:
-    """A payment request for an order; without a reference the node generates one. The node stores nothing."""
+    """A payment request for an order, with a random reference if none is given. The node stores nothing.
+
+    A node that chose the reference could choose that of an order which is paid.
+    """
     network = yield from network_for(recipient)
+    own = new_reference(token_bytes) if reference is None else check_reference(reference)
     body: dict[str, object] = {
+        "reference": own,
         "recipient": recipient,
         "amountBaseUnits": str(check_amount(amount)),
         "confirmations": confirmations,
     }
-    if reference is not None:
-        body["reference"] = check_reference(reference)
     if label is not None:
         body["label"] = label
     call = post("/rpc/commerce/payment-request", body, repeatable=True, authorized=False)
 
     def made(members: Members) -> PaymentRequest:
-        given = members.text("reference") if reference is None else reference
-        order = Order(given, recipient, amount, confirmations, members.number("sinceHeight"), network)
+        order = Order(own, recipient, amount, confirmations, members.number("sinceHeight"), network)
         request = PaymentRequest.of(order, label or None, members.sentence_or_none("warning"))
         expected = {
             **_terms(order),
