@@ -72,6 +72,14 @@ function checkSame(record, expected) {
   if (Object.entries(expected).some(([name, value]) => record?.[name] !== value)) throw odd();
 }
 
+/** The records of transfers in an answer; their members are checked where they are read.
+ * @type {(answer: Fields | null) => TransferRecord[]} */
+function records(answer) {
+  const found = answer?.transactions;
+  if (!Array.isArray(found) || !found.every((each) => typeof each === "object" && each !== null)) throw odd();
+  return found;
+}
+
 /** The place of a transfer in the chain, from a record of it.
  * @type {(record: Fields) => Place} */
 export const placeOf = (record) => ({
@@ -272,18 +280,18 @@ export class Node {
     const { status, answer } = await this.#ask(`/rpc/address/${address}/transactions?limit=25${query}`);
     // The node has deleted the blocks of this page since it told where that begins.
     if (status === PRUNED) return { transfers: [], next: null };
-    if (status !== 200 || !Array.isArray(answer?.transactions)) throw odd();
+    if (status !== 200) throw odd();
     checkSame(answer, { address });
-    return { transfers: answer.transactions, next: typeof answer.next === "string" ? answer.next : null };
+    return { transfers: records(answer), next: typeof answer?.next === "string" ? answer.next : null };
   }
 
   /** Transfers from or to an address that wait for a block, the newest first; at most 100.
    * @type {(address: string) => Promise<TransferRecord[]>} */
   async waiting(address) {
     const { status, answer } = await this.#ask(`/rpc/mempool/${address}?limit=100`);
-    if (status !== 200 || !Array.isArray(answer?.transactions)) throw odd();
+    if (status !== 200) throw odd();
     checkSame(answer, { address });
-    return answer.transactions;
+    return records(answer);
   }
 
   /** All changes of the balance of an address in the blocks that the node has, the oldest first, and the height of the

@@ -156,6 +156,19 @@ test("a list of transfers ends where the blocks of its next page have been delet
   assert.deepEqual(await node.transfers(ADDRESS, "7-0"), { transfers: [], next: null });
 });
 
+test("a list of anything but transfers makes no sense", async () => {
+  for (const transactions of [[null], ["a"], {}, undefined])
+    for (const call of ["transfers", "waiting"]) {
+      const node = opened((devnet) => {
+        devnet.between = (path) =>
+          /^\/rpc\/(?:address|mempool)\//.test(path)
+            ? new Response(JSON.stringify({ address: ADDRESS, transactions, next: null }))
+            : null;
+      });
+      assert.equal(await codeOf(node[call](ADDRESS)), "node-unreachable", `${call} ${JSON.stringify(transactions)}`);
+    }
+});
+
 test("a list of another address makes no sense", async () => {
   for (const address of [ADDRESS.replace("0", "2"), undefined]) {
     const node = opened((devnet) => {
