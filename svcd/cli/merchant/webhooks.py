@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import click
 
 from svcd.chain.units import parse_amount
 from svcd.cli import options
-from svcd.cli.answers import ResponseObject
+from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.errors import CommandError, NoValidResponse
 from svcd.cli.http_client import NodeClient
 from svcd.cli.merchant.following import PATH, Follower, find_watch, order, watch_id
@@ -273,8 +273,11 @@ def list_watches(
     given = {"state": state, "host": host, "after": after, "limit": limit}
     query = urlencode({name: value for name, value in given.items() if value is not None})
     page = _node(session, token_file, reads=True).get(f"{PATH}?{query}")
-    for watch in page.objects("subscriptions") if state is not None else ():
-        watch.check(lastState=state)
+    for watch in page.objects("subscriptions"):
+        if state is not None:
+            watch.check(lastState=state)
+        if host is not None and _host(watch) != host:
+            raise invalid_response(f"it lists the watch {watch_id(watch)}, whose callback is not at {host}")
     rows = [
         (
             watch_id(watch),
@@ -290,6 +293,13 @@ def list_watches(
     if following := page.cursor():
         text += f"\nmore: --after {following}"
     session.print_result({"subscriptions": page.verbatim("subscriptions"), "next": following}, text)
+
+
+def _host(watch: ResponseObject) -> str | None:
+    try:
+        return urlsplit(watch.text("callbackUrl")).hostname
+    except ValueError:
+        return None
 
 
 @click.command("events")
