@@ -393,7 +393,7 @@ class StateTree:
             if not kinds:
                 continue
             for index, node in level.items():
-                kinds[index] = _kind(node)
+                kinds[index] = _MANY if len(node) == _SIZE else node[_SIZE]
                 hashes[index * _SIZE : (index + 1) * _SIZE] = node[:_SIZE]
         for place, branch in overlay.branches.items():
             if branch is not None:
