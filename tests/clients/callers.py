@@ -18,6 +18,7 @@ from time import monotonic, sleep
 from typing import Any, Final
 
 import svc_pay
+import svc_pay.light
 from attrs import evolve, frozen
 from click.testing import CliRunner
 from svc_pay import AsyncClient, Client, Key, Order, SignedTransfer, State
@@ -96,7 +97,7 @@ class Shop:
 class Caller(ABC):
     """A program that asks the node at a URL."""
 
-    refusals: frozenset[str] = frozenset({"InvalidAnswer", "NodeUnreachable"})
+    refusals: frozenset[str] = frozenset({"InvalidAnswer", "InvalidProof", "NodeUnreachable"})
     """The kinds of outcomes that say that the answer was not taken; no other error is one."""
 
     @abstractmethod
@@ -117,6 +118,7 @@ def _python_calls(shop: Shop) -> Mapping[str, Callable[[Any], Any]]:
     """The calls of both clients in Python."""
     order, terms = shop.order, {"reference": shop.order.reference, "confirmations": shop.order.confirmations}
     key = Key(shop.seed)
+    proven = {"verify_chain": [svc_pay.DEVNET], "proven_balance": [order.recipient], "proven_payment": [order]}
     return {
         "payment_request": lambda client: client.payment_request(order.recipient, order.amount, label="Tea", **terms),
         "payment": lambda client: client.payment(order),
@@ -132,9 +134,14 @@ def _python_calls(shop: Shop) -> Mapping[str, Callable[[Any], Any]]:
         "account": lambda client: client.account(order.recipient),
         "sign": lambda client: client.sign(key, svc_pay.DEVNET, recipient=order.recipient, amount=order.amount),
         "broadcast": lambda client: client.broadcast(shop.transfer),
+        **{name: partial(_proven, name, *about) for name, about in proven.items()},
         # Last: a watch that was cancelled delivers nothing again.
         "cancel": lambda client: client.cancel(shop.watch),
     }
+
+
+def _proven(name: str, about: object, client: Client | AsyncClient) -> Any:
+    return getattr(svc_pay.light, f"async_{name}" if isinstance(client, AsyncClient) else name)(client, about)
 
 
 def _ended(error: BaseException) -> Outcome:

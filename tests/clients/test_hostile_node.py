@@ -78,6 +78,7 @@ IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
 """By call, the members of its answer that say what it is about."""
 NO_IDENTITY: Final = {
     *("proof", "test_callback", "fee", "first_block"),
+    *("verify_chain", "proven_balance", "proven_payment"),
     *("trustless balance", "trustless verify", "confirmations", "export", "webhook list", "webhook test"),
     *("wallet history", "wallet send", "wallet refund"),
 }

@@ -1,6 +1,8 @@
 // The calls of the client.
 
 import * as pay from "../../../clients/javascript/src/index.js";
+import * as light from "../../../clients/javascript/src/light.js";
+import { argon2id } from "../../../svcd/pages/static/argon2.mjs";
 import { given, serve } from "./caller.mjs";
 
 const { url, token, timeout, order, transfer, watch, event, callback, seed } = given;
@@ -24,6 +26,9 @@ await serve(
     account: () => client.account(recipient),
     sign: () => client.sign(key, pay.DEVNET, { recipient, amount }),
     broadcast: () => client.broadcast(transfer),
+    verifyChain: () => light.verifyChain(client, pay.DEVNET, { argon2id }),
+    provenBalance: () => light.provenBalance(client, recipient, { argon2id }),
+    provenPayment: () => light.provenPayment(client, order, { argon2id }),
     cancel: () => client.cancel(watch),
   },
   (error) => error.constructor.name,
