@@ -202,6 +202,22 @@ def test_an_answer_that_nobody_takes(hostile: HostileNode, caller: Caller, case:
     assert all(b"accept-encoding: identity\r\n" in head + b"\r\n" for head in hostile.heads)
 
 
+@pytest.mark.parametrize("name", CALLERS)
+def test_the_greatest_answer(hostile: HostileNode, shop: Shop, name: str) -> None:
+    """With all the time that a call needs, so that the size alone counts."""
+    with closing(CALLERS[name](hostile.url, shop, DEADLINE)) as caller:
+        for call in [each for each in caller.calls if snake(each) not in LONG | WALLET]:
+            hostile.begin(None)
+            caller.ask([call])
+            hostile.begin(of_json(lambda body: body.ljust(MAX_ANSWER + 1)))
+            outcome = caller.ask([call])[call]
+            assert outcome.kind in caller.refusals, (call, outcome)
+            assert re.search(f"has more than {MAX_ANSWER} bytes|node-odd", outcome.sentence), (call, outcome)
+            if snake(call) in {"account", "balance"}:
+                hostile.begin(of_json(lambda body: body.ljust(MAX_ANSWER)))
+                assert caller.ask([call])[call].kind == "answered"
+
+
 def test_an_answer_about_something_else(hostile: HostileNode, caller: Caller) -> None:
     assert {snake(name) for name in caller.calls} <= {*IDENTITY, *NO_IDENTITY}
     for name in caller.calls:

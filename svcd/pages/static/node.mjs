@@ -3,6 +3,7 @@
 import { coins, inCoins } from "./amounts.mjs";
 import { objectIn, pages, question, textOf } from "./answers.mjs";
 import { builtIn } from "./built-in.mjs";
+import { InvalidAnswer } from "./errors.mjs";
 import { FEE_LIMIT, NETWORKS, slotTime } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 import { message } from "./texts.mjs";
@@ -42,6 +43,13 @@ const within = (timeout) => question(AbortSignal.timeout(timeout));
 const unreachable = (sentence) => new Problem("node-unreachable", sentence);
 /** @type {() => Problem} */
 export const odd = () => unreachable(message("wallet-script.node-odd"));
+
+/** What to tell of a question that failed.
+ * @type {(error: unknown) => Problem} */
+function failure(error) {
+  if (error instanceof Problem) return error;
+  return error instanceof InvalidAnswer ? odd() : unreachable(message("wallet-script.node-silent"));
+}
 
 /** @type {(record: Fields | null, name: string) => bigint} */
 function numberIn(record, name) {
@@ -112,24 +120,17 @@ export class Node {
     const options = within(TIMEOUT);
     const headers = { ...options.headers, "Content-Type": "application/json" };
     const post = { method: "POST", headers, body: JSON.stringify(body) };
-    let status;
-    let tip;
-    let text;
-    /** @type {Fields | null} */
-    let answer;
     try {
       const response = await this.#fetch(path, body === undefined ? options : { ...options, ...post });
-      status = response.status;
-      tip = response.headers.get("Svc-Tip")?.split(":")[1] ?? "";
-      text = await textOf(response);
-      answer = objectIn(text);
-    } catch {
-      throw unreachable(message("wallet-script.node-silent"));
+      const { status } = response;
+      // What a proxy says of a node that it does not reach is no JSON.
+      if (status === 429 || status >= 500) throw unreachable(message("wallet-script.node-busy", { status }));
+      const text = await textOf(response);
+      const tip = response.headers.get("Svc-Tip")?.split(":")[1] ?? "";
+      return { status, answer: objectIn(text), tip, size: text.length };
+    } catch (error) {
+      throw failure(error);
     }
-    if (status === 429 || status >= 500) {
-      throw unreachable(message("wallet-script.node-busy", { status }));
-    }
-    return { status, answer, tip, size: text.length };
   }
 
   /** @type {(path: string, member: string) => Promise<Fields | null>} */
@@ -169,8 +170,8 @@ export class Node {
       const text = await textOf(response);
       if (response.status === 200) return { text, sentence: "" };
       return { text: null, sentence: message("wallet-script.node-busy", { status: response.status }) };
-    } catch {
-      return { text: null, sentence: message("wallet-script.node-silent") };
+    } catch (error) {
+      return { text: null, sentence: failure(error).message };
     }
   }
 
