@@ -89,6 +89,17 @@ def test_the_name_is_no_rule() -> None:
     assert renamed.genesis_hash == FESTIVAL.genesis_hash
 
 
+def test_the_unit_is_no_rule_and_svc_where_there_is_none() -> None:
+    tokens = parse_network_file(TEXT.replace('unit = "SVC"', 'unit = "Token"').encode(), "f")
+    assert tokens == evolve(FESTIVAL, unit="Token")
+    assert tokens.genesis_hash == FESTIVAL.genesis_hash
+    assert parse_network_file(render_network_file(tokens).encode(), "f") == tokens
+    assert parse_network_file(TEXT.replace('unit = "SVC"\n', "").encode(), "f").unit == "SVC"
+    for refused in ("", "Festivaltoken", "Tok3n", "M\u00fcnze", "a b"):
+        told = sentence(TEXT.replace('unit = "SVC"', f'unit = "{refused}"'))
+        assert told.endswith(f'unit = "{refused}": must be 1 to 12 letters from A to Z, such as "Token"')
+
+
 def test_changes_of_producers_are_no_rules() -> None:
     fewer = render_network_file(evolve(FESTIVAL, changes=FESTIVAL.changes[:1]))
     assert parse_network_file(fewer.encode(), "f").changes == FESTIVAL.changes[:1]
@@ -113,14 +124,14 @@ def test_a_changed_rule_is_another_network() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("slotSeconds = 10\n", "\n", "line 7: [rules] slotSeconds is missing"),
+        ("slotSeconds = 10\n", "\n", "line 9: [rules] slotSeconds is missing"),
         ('name = "festival"\n', "\n", "festival.toml: name is missing"),
         (TEXT[TEXT.index("[genesis]") :], "", "festival.toml: genesis is missing"),
         (TEXT, "", "festival.toml: name is missing"),
         (
             "slotSeconds = 10",
             "slotSeconds = = 10",
-            "line 17: is not valid TOML: Invalid value; a line is a section, such",
+            "line 19: is not valid TOML: Invalid value; a line is a section, such",
         ),
         ("slotSeconds", "slotSecond", "[rules] slotSecond is not known; did you mean slotSeconds?"),
         ("slotSeconds = 10", 'slotSeconds = "10"', 'slotSeconds = "10": must be an integer from 1 to 600, without'),

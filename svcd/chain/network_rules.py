@@ -14,7 +14,7 @@ from attrs import evolve
 from .address import decode_address
 from .encoding import MAX_INTEGER
 from .errors import RuleViolation
-from .params import DEVNET, MAINNET, NetworkParams, ProducerChange
+from .params import DEFAULT_UNIT, DEVNET, MAINNET, NetworkParams, ProducerChange
 from .units import format_amount
 from .value_types import (
     BadValue,
@@ -45,6 +45,9 @@ NAME: Final = Matching(
     '1 to 32 lower-case letters, digits and, between them, hyphens, such as "festival"',
     tuple((params.name, "a built-in network") for params in BUILT_IN),
 )
+UNIT: Final = Matching("[A-Za-z]{1,12}", '1 to 12 letters from A to Z, such as "Token"')
+"""What a network calls its coins."""
+_NAMES: Final[Mapping[str, RuleType]] = {"name": NAME, "unit": UNIT}
 RULES: Final[Mapping[str, RuleType]] = {
     "chainId": Matching(
         "[A-Z0-9](?:[A-Z0-9-]{0,30}[A-Z0-9])?",
@@ -124,12 +127,12 @@ def params_in_file(values: Mapping[str, object], *, sealed: bool = True) -> tupl
 
     With ``sealed`` false the values have no hash, and it is "".
     """
-    keys = ("name", "rules", "changes", *(["genesis"] if sealed else []))
-    values = _table({"changes": [], **values}, keys, ())
+    keys = ("name", "unit", "rules", "changes", *(["genesis"] if sealed else []))
+    values = _table({"unit": DEFAULT_UNIT, "changes": [], **values}, keys, ())
     given = {"allocations": [], **_table(values["rules"], None, ("rules",))}
     rules = _table(given, (*RULES, "allocations"), ("rules",))
     params = _params(
-        _read({"name": values["name"]}, {"name": NAME}, (), json=False)["name"],
+        _read(values, _NAMES, (), json=False),
         _read(rules, RULES, ("rules",), json=False),
         _several(rules["allocations"], ("rules", "allocations"), _ALLOCATION, _MAX_ALLOCATIONS, json=False),
         _several(values["changes"], ("changes",), _CHANGE, _MAX_CHANGES, json=False),
@@ -146,15 +149,15 @@ def params_in_json(value: object) -> tuple[NetworkParams, str]:
     A built-in network is that of this version. Members that follow from the rules are not read.
     """
     given = _table(value, None, ())
-    names = ("name", "rules", "changes", "genesisHash")
-    values = _table({name: given[name] for name in names if name in given}, names, ())
+    names = ("name", "unit", "rules", "changes", "genesisHash")
+    values = _table({"unit": DEFAULT_UNIT, **{name: given[name] for name in names if name in given}}, names, ())
     genesis_hash = str(_read(values, {"genesisHash": _HASH["hash"]}, (), json=True)["genesisHash"])
     for known in BUILT_IN:
         if known.rules == values["rules"]:
             return known, genesis_hash
     rules = _table(values["rules"], (*RULES, "allocations"), ("rules",))
     params = _params(
-        _read(values, {"name": NAME}, (), json=True)["name"],
+        _read(values, _NAMES, (), json=True),
         _read(rules, RULES, ("rules",), json=True),
         _several(_pairs(rules["allocations"]), ("rules", "allocations"), _ALLOCATION, _MAX_ALLOCATIONS, json=True),
         _several(values["changes"], ("changes",), _CHANGE, _MAX_CHANGES, json=True),
@@ -207,12 +210,15 @@ def _several(
     return [_read(_table(each, types, at), types, at, json=json) for each, at in zip(value, places, strict=True)]
 
 
-def _params(name: str, rules: _Values, allocations: Iterable[_Values], changes: Iterable[_Values]) -> NetworkParams:
+def _params(
+    names: _Values, rules: _Values, allocations: Iterable[_Values], changes: Iterable[_Values]
+) -> NetworkParams:
     """The network of these values; raises BadNetwork if no network can have all of them."""
     fields = {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", rule): rules[rule] for rule in RULES}
     fields["memory_kib"] = fields.pop("memory_ki_b")
     params = NetworkParams(
-        name=name,
+        name=names["name"],
+        unit=names["unit"],
         drift_slots=max(2, -(-_LEAST_DRIFT_SECONDS // rules["slotSeconds"])),
         allocations=tuple((each["address"], each["amount"]) for each in allocations),
         **fields,

@@ -11,6 +11,8 @@ from .address import decode_address
 from .encoding import MAX_INTEGER, canonical, tagged_hash
 
 BASIS_POINTS: Final = 10_000
+DEFAULT_UNIT: Final = "SVC"
+"""What coins are called on a network that does not say it."""
 
 
 @frozen(kw_only=True)
@@ -76,6 +78,8 @@ class NetworkParams:
     """The addresses that may make blocks; empty if everybody may."""
     allocations: tuple[tuple[str, int], ...]
     """Pairs (address, base units) that exist from the beginning."""
+    unit: str = DEFAULT_UNIT
+    """What its coins are called, as in "12.5 SVC": 1 to 12 letters; like the name it is no rule, and in no hash."""
     changes: tuple[ProducerChange, ...] = field(default=(), validator=_check_changes)
     """Later lists of producers, by ascending height; no rules, but all nodes of a network must have the same."""
 

@@ -45,3 +45,8 @@ def format_amount(units: int) -> str:
     coins, rest = divmod(abs(units), BASE_UNITS_PER_COIN)
     text = f"{coins}.{rest:08d}".rstrip("0") if rest else str(coins)
     return f"-{text}" if units < 0 else text
+
+
+def format_coins(units: int, unit: str) -> str:
+    """Base units in coins with the name that the network gives these: ``"12.5 SVC"``."""
+    return f"{format_amount(units)} {unit}"

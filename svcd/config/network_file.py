@@ -133,6 +133,8 @@ def render_network_file(params: NetworkParams) -> str:
 
 # What this computer calls the network. No rule: it is in no hash, and each member may change it.
 name = "{params.name}"
+# What its coins are called, in 1 to 12 letters, as in 12.5 {params.unit}. No rule, too.
+unit = "{params.unit}"
 
 [rules]
 # The name of the chain, in every hello and proof. No two networks should share it.

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Refusal
-from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, parse_amount, parse_base_units
+from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, format_coins, parse_amount, parse_base_units
 from tests.chain.refusing import refuses
 
 
@@ -95,3 +95,11 @@ def test_shortest_text(units: int, text: str) -> None:
 def test_text_of_an_amount_is_parsed_to_the_same_amount(units: int) -> None:
     assert parse_amount(format_amount(units)) == units
     assert parse_base_units(str(units)) == units
+
+
+@pytest.mark.parametrize(
+    ("units", "text"),
+    [(0, "0 Token"), (1, "0.00000001 Token"), (10**8, "1 Token"), (1_250_000_000, "12.5 Token")],
+)
+def test_an_amount_has_the_name_that_the_network_gives_its_coins(units: int, text: str) -> None:
+    assert format_coins(units, "Token") == text
