@@ -24,6 +24,7 @@ from svcd.commerce.payment_request import (
     status_path,
 )
 from svcd.pages.html import (
+    UNIT,
     Content,
     about_time,
     amount,
@@ -335,7 +336,7 @@ def _problems(terms: PaymentTerms, observation: Observation) -> list[Content]:
 
 
 def _mismatch(terms: PaymentTerms, number: str, txid: str) -> Tag:
-    shown = tag("span", tag("span", *digit_groups(number), data_fill="coins"), " SVC", class_="amount")
+    shown = tag("span", tag("span", *digit_groups(number), data_fill="coins"), " ", UNIT, class_="amount")
     arrived = message("checkout.arrived", arrived=shown, amount=amount(terms.amount))
     return tag("li", tag("strong", arrived), " · ", link(message("checkout.the-transfer"), "tx", txid))
 

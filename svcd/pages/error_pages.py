@@ -65,7 +65,7 @@ def error_page(error: HttpError, route: str) -> Page:
     )
 
 
-def _explain(error: HttpError, route: str) -> tuple[Explanation, str]:
+def _explain(error: HttpError, route: str) -> tuple[Explanation, Content]:
     """The explanation, and the node's own sentence if it says more."""
     if isinstance(error, NotFound):
         return error.explanation, ""

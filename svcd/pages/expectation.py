@@ -140,7 +140,7 @@ def fees_chart(sources: Sources, block: ExpectedBlock, say: Callable[[Message], 
     if len(bands) < 2:
         return b""
     later = sum(band.rate < block.rate for band in bands)
-    fees = [coins(_rounded_up(fee_for_rate(band.rate, LARGEST_TRANSFER))) for band in bands]
+    fees = [say(coins(_rounded_up(fee_for_rate(band.rate, LARGEST_TRANSFER)))) for band in bands]
     transfers = [say(message("explorer.count-transfers", count=band.count)) for band in bands]
     series = Series(
         heading=say(message("explorer.waiting-by-fee")),

@@ -17,7 +17,7 @@ from svcd.pages.texts import Message, message
 from svcd.pages.texts import grouped as grouped
 
 Content = Tag | str | Message
-UNIT: Final = "SVC"
+UNIT: Final = message("frame.unit")
 _SHOWN_ENDS: Final = 8
 _UNGROUPED_DECIMALS: Final = 4
 _BASE_UNITS: Final = re.compile(r"\b([0-9]{1,17}) base units?\b")
@@ -149,14 +149,16 @@ def amount(units: int, *, class_: str = "amount") -> Tag:
     return tag("span", *digit_groups(format_amount(units)), " ", tag("span", UNIT, class_="unit"), class_=class_)
 
 
-def coins(units: int) -> str:
+def coins(units: int) -> Message:
     """An amount in coins as text that does not break across lines, with narrow spaces between groups of digits."""
-    return "\N{NARROW NO-BREAK SPACE}".join(_groups(format_amount(units))) + f"\N{NO-BREAK SPACE}{UNIT}"
+    return message("frame.coins", number="\N{NARROW NO-BREAK SPACE}".join(_groups(format_amount(units))))
 
 
-def in_coins(sentence: str) -> str:
+def in_coins(sentence: str) -> Tag:
     """A sentence of a node with the amounts in coins that it gives in base units."""
-    return _BASE_UNITS.sub(lambda match: coins(int(match[1])), sentence)
+    # Every second part is a number of base units.
+    parts = _BASE_UNITS.split(sentence)
+    return tag("span", *[coins(int(part)) if index % 2 else part for index, part in enumerate(parts)])
 
 
 def bare_amount(units: int) -> Tag:

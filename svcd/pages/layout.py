@@ -8,7 +8,7 @@ from typing import Final
 from attrs import field, frozen
 from twisted.web.template import Tag
 
-from svcd.chain.params import DEVNET, NETWORKS, NetworkParams
+from svcd.chain.params import DEFAULT_UNIT, DEVNET, NETWORKS, NetworkParams
 from svcd.node.network_view import NetworkObserver
 from svcd.pages.html import Content, notice, tag
 from svcd.pages.texts import SCRIPT, Catalogue, Message, message
@@ -92,7 +92,9 @@ class Layout:
         main = tag("main", *warnings, *search, *page.content, id="main", **classes)
         texts = [tag("script", catalogue.for_scripts(SCRIPT), type="application/json", id="texts")]
         body = tag("body", skip, self._header(page), main, self._footer(page), *(texts if page.scripts else []))
-        root = tag("html", self._head(page), body, lang=catalogue.language)
+        # Scripts take it for SVC where the page does not say it.
+        unit = {} if catalogue.unit == DEFAULT_UNIT else {"data_unit": catalogue.unit}
+        root = tag("html", self._head(page), body, lang=catalogue.language, **unit)
         html = b"<!DOCTYPE html>\n" + flattened(root, catalogue)
         for name, markup in page.markup.items():
             html = html.replace(b'<slot name="%b"></slot>' % name.encode("ascii"), markup(catalogue))

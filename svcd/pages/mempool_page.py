@@ -128,7 +128,7 @@ class MempoolPage:
     def _answer(self, text: str) -> Tag:
         sources = self._sources
         try:
-            fee = parse_typed_amount(text)
+            fee = parse_typed_amount(text, sources.params.unit)
         except RuleViolation:
             return notice("bad", message("explorer.fee-wrong"))
         minimum = max(mempool_floor(sources.mempool, sources.params) or 0, sources.params.minimum_fee)

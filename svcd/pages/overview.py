@@ -161,8 +161,8 @@ class _Charts:
         known = [block for block in blocks if self._sources.recent.figures(block) is not None]
         together = message("explorer.together", amount=coins(sum(fees)))
         note = together if known == blocks else message("explorer.being-read")
-        series = self._series(message("explorer.fees-per-block"), blocks, fees, coins, note)
-        return bar_chart(series, top=round_top(max(fees)), axis=coins)
+        series = self._series(message("explorer.fees-per-block"), blocks, fees, self._coins, note)
+        return bar_chart(series, top=round_top(max(fees)), axis=self._coins)
 
     def _intervals(self, blocks: Sequence[BlockRow]) -> str:
         params = self._sources.params
@@ -209,6 +209,9 @@ class _Charts:
         steady = message("explorer.steady", difficulty=scaled(low))
         note = steady if low == high else message("explorer.from-to", low=scaled(low), high=scaled(high))
         return line_chart(self._series(message("explorer.difficulty"), blocks, work, scaled, note), axis=scaled)
+
+    def _coins(self, units: int) -> str:
+        return self._say(coins(units))
 
     def _count(self, count: int) -> str:
         return self._say(message("explorer.count-transfers", count=count))

@@ -91,7 +91,7 @@ class ReferencePage:
         except RuleViolation:
             problems["recipient"] = message("reference.wrong-recipient") if recipient else needed
         try:
-            units = parse_typed_amount(amount)
+            units = parse_typed_amount(amount, self._sources.params.unit)
         except RuleViolation:
             problems["amount"] = message("reference.wrong-amount") if amount else needed
         return None if problems else ExpectedPayment(key, units), problems

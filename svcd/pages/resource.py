@@ -73,7 +73,7 @@ def pages_resource(sources: Sources, hosts: PageHosts | None, catalogues: Catalo
 
     Without ``catalogues`` the texts are those of the package; raises ValueError if these are wrong.
     """
-    files, texts = static_files(), catalogues or load()
+    files, texts = static_files(), catalogues or load(unit=sources.params.unit)
     layout = Layout(sources.params, sources.peers, url=files.url)
     wallet = WalletPage(layout, files.html("wallet.html"), sources.links)
     pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), wallet, files]

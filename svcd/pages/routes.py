@@ -20,7 +20,6 @@ MAX_RETURN_URL: Final = 1_024
 _RETURN_URL: Final = re.compile(r"https://([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::[0-9]{1,5})?)(?:[/?#][!#-;=?-\[\]_a-z~]*)?")
 """In group 1 host and port, as browsers show them. A user before the host, which would pass for one, is not matched."""
 
-_UNIT_BEHIND: Final = re.compile("[ \N{NO-BREAK SPACE}]?SVC\\Z")
 _DECIMAL_COMMA: Final = re.compile(r"0,[0-9]+|[0-9]+,(?![0-9]{3}\Z)[0-9]+")
 
 
@@ -51,13 +50,13 @@ def parse_search_text(text: str) -> str:
     return text.strip().replace("\N{NARROW NO-BREAK SPACE}", "")
 
 
-def parse_typed_amount(text: str) -> int:
+def parse_typed_amount(text: str, unit: str) -> int:
     """Base units of an amount that a person has typed or pasted, such as ``2,5 SVC``; raises RuleViolation.
 
     A comma is taken for the decimal point unless it may separate thousands: where exactly three digits follow it, and
     what precedes it is not a lone 0. ``typedAmount`` in ``static/amounts.mjs`` does the same for the wallet.
     """
-    number = _UNIT_BEHIND.sub("", text).replace("\N{NARROW NO-BREAK SPACE}", "")
+    number = re.sub(f"[ \N{NO-BREAK SPACE}]?{unit}\\Z", "", text).replace("\N{NARROW NO-BREAK SPACE}", "")
     return parse_amount(number.replace(",", ".") if _DECIMAL_COMMA.fullmatch(number) else number)
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
+from svcd.chain.params import DEFAULT_UNIT
 from svcd.pages.bundles import bundle, imported_modules, style_sheet
 from svcd.pages.layout import Layout
 from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
@@ -142,7 +143,8 @@ def _negotiated(name: str, data: bytes, headers: Headers) -> Negotiated:
 def wallet_html(template: str, catalogue: Catalogue, links: str = "{}") -> bytes:
     """The page of the wallet in a language; ``links`` is the JSON of the link policy."""
     texts = f'<script type="application/json" id="texts">{catalogue.for_scripts(SCRIPT, WALLET_SCRIPT)}</script>\n'
-    filled = catalogue.fill(template).replace('<html lang="en">', f'<html lang="{catalogue.language}">', 1)
+    unit = "" if catalogue.unit == DEFAULT_UNIT else f' data-unit="{catalogue.unit}"'
+    filled = catalogue.fill(template).replace('<html lang="en">', f'<html lang="{catalogue.language}"{unit}>', 1)
     judging = filled.replace(_NO_POLICY, _NO_POLICY.replace("{}", links), 1)
     return judging.replace("</body>", f"{texts}</body>", 1).encode("utf-8")
 

@@ -16,6 +16,7 @@ from typing import Final
 from attrs import field, frozen
 from twisted.web.template import Tag
 
+from svcd.chain.params import DEFAULT_UNIT
 from svcd.visible_text import decoded
 
 DEFAULT: Final = "en"
@@ -24,6 +25,8 @@ SCRIPT: Final = "script"
 """The section whose texts the scripts of every page need."""
 COUNT: Final = "count"
 """The number that chooses between the forms of a text."""
+_UNIT: Final = "unit"
+"""The placeholder of what the network calls its coins."""
 _FORMS: Final = ("one", "other")
 _PLACEHOLDER: Final = re.compile(r"\{([a-z]+)\}")
 _TAG: Final = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -67,11 +70,13 @@ class Catalogue:
     language: str
     """The language tag (RFC 5646)."""
     texts: Mapping[str, Forms]
+    unit: str = DEFAULT_UNIT
+    """What the network calls its coins."""
     _for_scripts: dict[tuple[str, ...], str] = field(init=False, factory=dict)
 
     def pieces(self, shown: Message) -> Iterator["Tag | str | Message"]:
         """The text with the values in place of its placeholders; raises KeyError."""
-        parameters = dict(shown.parameters)
+        parameters = {_UNIT: self.unit, **dict(shown.parameters)}
         forms = self.texts[shown.key]
         form = "one" if "one" in forms and parameters[COUNT] == 1 else "other"
         # Every second part is the name of a placeholder.
@@ -152,7 +157,7 @@ class Catalogues:
         return next((each for tag, each in self._by_tag.items() if tag.startswith(f"{wanted}-")), None)
 
 
-def load(folder: Traversable | None = None) -> Catalogues:
+def load(folder: Traversable | None = None, *, unit: str = DEFAULT_UNIT) -> Catalogues:
     """The catalogues of the files ``<language tag>.json`` in ``folder``, by default those of the package.
 
     Raises ValueError for a file that has not the texts of English, each with the same placeholders and forms.
@@ -165,7 +170,7 @@ def load(folder: Traversable | None = None) -> Catalogues:
         if not _TAG.fullmatch(tag):
             raise ValueError(f"{tag}.json: a file of texts is named by a language tag such as de or pt-BR")
         _compare(tag, texts, found[DEFAULT])
-    return Catalogues(Catalogue(tag, texts) for tag, texts in sorted(found.items()))
+    return Catalogues(Catalogue(tag, texts, unit) for tag, texts in sorted(found.items()))
 
 
 def _read(file: Traversable) -> dict[str, Forms]:

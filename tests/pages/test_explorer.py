@@ -15,6 +15,7 @@ from svcd.node.network_view import NetworkView, NoPeers
 from svcd.pages import recent_blocks
 from svcd.pages.html import coins, grouped
 from svcd.pages.sources import PeerRow
+from svcd.pages.texts import load
 from svcd.store.chain_store import BlockFigures, ChainReader, StoredBlock
 from tests.chains import COIN, address_of, with_producers
 from tests.pages.conftest import Shown, show
@@ -72,7 +73,7 @@ def test_the_overview_shows_the_newest_blocks_first(shown: Shown) -> None:
     heights = [link for link in page.links if link.startswith("/block/") and len(link) < 12]
     assert heights == [f"/block/{height}" for height in range(30, 18, -1)]
     assert len(page.all("svg", class_="plot")) == 4
-    assert {"Block 30: 0 transfers", f"Block 30: {coins(0)}"} <= set(page.tooltips)
+    assert {"Block 30: 0 transfers", "Block 30: 0\N{NO-BREAK SPACE}SVC"} <= set(page.tooltips)
     assert page.all("a", rel="alternate")[0]["href"] == "/rpc/status"
 
 
@@ -96,6 +97,19 @@ def test_older_blocks_are_listed(shown: Shown) -> None:
     assert ways(newest) == ["/blocks?before=31"]
 
 
+def test_amounts_have_the_unit_of_the_network(open_node: Callable[..., Node]) -> None:
+    shown = show(open_node(params=evolve(PARAMS, name="festival", unit="Token")))
+    shown.node.grow(CHAIN)
+    for page in crawl(shown).values():
+        assert page.all("html")[0]["data-unit"] == "Token"
+        assert not re.search("[0-9][ \N{NO-BREAK SPACE}]SVC", page.source)
+    assert "2.5 Token" in shown.see("/reference/order-1").text
+    overview = shown.see("/")
+    assert "Token, suggested now" in overview.visible
+    assert "Block 5: 0\N{NO-BREAK SPACE}Token" in overview.tooltips
+    assert shown.see("/wallet/").all("html")[0]["data-unit"] == "Token"
+
+
 def test_the_overview_of_a_chain_without_blocks(still: Shown) -> None:
     page = still.see("/")
     assert "not enough blocks for a chart" in page.text
@@ -110,8 +124,9 @@ def test_the_overview_shows_size_and_fees_of_blocks(shown: Shown) -> None:
     size = len(blocks["b1"].wire())
     assert f"{grouped(size)} bytes, 1% full" in text
     fees = sum(transfer.fee for transfer in blocks["b1"].transfers)
-    assert coins(fees) in text
-    assert f"Block 1: {coins(fees)}" in shown.see("/").tooltips
+    paid = load().choose(b"").text(coins(fees))
+    assert paid in text
+    assert f"Block 1: {paid}" in shown.see("/").tooltips
     block = shown.see("/block/1").visible
     assert f"{grouped(size)} bytes, 1% full" in block
     assert f"Fees{format_amount(fees)} SVCFee per transfer{format_amount(fees // 2)} SVC" in block

@@ -136,7 +136,7 @@ def test_numbers_in_groups_and_spans() -> None:
     ]:
         first, *rest = digits.split("|")
         expected = f'<span class="amount">{first}{"".join(group.format(each) for each in rest)} {unit}</span>'
-        assert flattened(amount(units)).decode() == expected
+        assert flattened(amount(units), ENGLISH).decode() == expected
         assert flattened(bare_amount(units)).decode() == expected.replace(f" {unit}", "")
 
 
@@ -146,10 +146,17 @@ TYPED = json.loads((VECTORS / "typed_amounts.json").read_text("utf-8"))
 
 @pytest.mark.parametrize(("text", "units"), TYPED["read"].items())
 def test_a_typed_amount_may_have_a_comma_where_it_cannot_mean_thousands(text: str, units: str) -> None:
-    assert parse_typed_amount(text) == int(units)
+    assert parse_typed_amount(text, "SVC") == int(units)
+
+
+@pytest.mark.parametrize("text", ["2.5 Token", "2.5\N{NO-BREAK SPACE}Token", "2,5Token", "2.5"])
+def test_a_typed_amount_may_have_the_unit_of_the_network_behind_it(text: str) -> None:
+    assert parse_typed_amount(text, "Token") == 250_000_000
+    with pytest.raises(RuleViolation):
+        parse_typed_amount("2.5 SVC", "Token")
 
 
 @pytest.mark.parametrize("text", TYPED["refused"])
 def test_a_typed_amount_that_can_be_read_in_two_ways_is_refused(text: str) -> None:
     with pytest.raises(RuleViolation):
-        parse_typed_amount(text)
+        parse_typed_amount(text, "SVC")

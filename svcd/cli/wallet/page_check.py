@@ -26,6 +26,7 @@ _MAX_LIST: Final = 64 * 1024
 _MAX_FILE: Final = 1024 * 1024
 _OK: Final = 200
 _POLICY_DATA: Final = re.compile(rb'(<script type="application/json" id="link-policy">)([^<]*)(</script>)')
+_UNIT: Final = re.compile(rb'(<html lang="[A-Za-z-]{2,20}") data-unit="[A-Za-z]{1,12}">')
 _POLICY_MEMBERS: Final = {"recipients", "returnHosts", "only"}
 
 
@@ -91,7 +92,7 @@ def _difference(session: Session, url: str, name: str, accepted: frozenset[str])
     if form == POLICY:
         content = ", ".join(served.headers.get_all(POLICY, [])).encode("latin-1")
     else:
-        content = without_links(served.body) if path == PAGE else served.body
+        content = without_data(served.body) if path == PAGE else served.body
     return None if sha256(content).hexdigest() in accepted else "differs"
 
 
@@ -102,8 +103,11 @@ def _served(session: Session, url: str, path: str, language: str) -> Fetched:
     return node.fetch("GET", path, headers={"Accept-Language": language}, max_bytes=_MAX_FILE)
 
 
-def without_links(html: bytes) -> bytes:
-    """The page with the list of an operator's shops left empty, which is data that no browser runs."""
+def without_data(html: bytes) -> bytes:
+    """The page without what the coins are called, and with the list of an operator's shops left empty.
+
+    Both are data that no browser runs.
+    """
 
     def emptied(match: "re.Match[bytes]") -> bytes:
         try:
@@ -113,4 +117,4 @@ def without_links(html: bytes) -> bytes:
         known = isinstance(value, dict) and value.keys() == _POLICY_MEMBERS
         return match[1] + b"{}" + match[3] if known else match[0]
 
-    return _POLICY_DATA.sub(emptied, html, count=1)
+    return _POLICY_DATA.sub(emptied, _UNIT.sub(rb"\1>", html, count=1), count=1)

@@ -1,9 +1,11 @@
-// Amounts as people read and type them (docs/payments.md "Values").
+// Amounts as people type them (docs/payments.md "Values").
 
-import { grouped } from "./digits.mjs";
+import { coins, UNIT } from "./coins.mjs";
 import { must } from "./problem.mjs";
 import { message } from "./texts.mjs";
-import { formatAmount, GREATEST, unitsOf } from "./units.mjs";
+import { GREATEST, unitsOf } from "./units.mjs";
+
+const UNIT_BEHIND = new RegExp(`[ \u00a0]?${UNIT}$`);
 
 /** Base units of a decimal amount of coins such as "25" or "0.5": 1 to 2^53 − 1. Throws `amount`.
  * @type {(text: string) => bigint} */
@@ -21,16 +23,6 @@ export function parseAmount(text) {
  * it may separate thousands: where exactly three digits follow it, and what precedes it is not a lone 0.
  * @type {(text: string) => bigint} */
 export function typedAmount(text) {
-  const number = text.replace(/[ \u00a0]?SVC$/, "").replaceAll("\u202f", "");
+  const number = text.replace(UNIT_BEHIND, "").replaceAll("\u202f", "");
   return parseAmount(/^(?:0,[0-9]+|[0-9]+,(?![0-9]{3}$)[0-9]+)$/.test(number) ? number.replace(",", ".") : number);
-}
-
-/** Base units for a sentence: "1 250.5 SVC", which does not break across lines.
- * @type {(units: bigint) => string} */
-export const coins = (units) => `${grouped(formatAmount(units))}\u00a0SVC`;
-
-/** A sentence of a node with the amounts in coins that it gives in base units.
- * @type {(sentence: string) => string} */
-export function inCoins(sentence) {
-  return sentence.replace(/\b([0-9]{1,17}) base units?\b/g, (_, units) => coins(BigInt(units)));
 }

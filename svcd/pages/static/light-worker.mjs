@@ -1,6 +1,5 @@
 // The worker that checks for the wallet what its node says. It has no network: the page asks the node for it.
 
-import { coins } from "./amounts.mjs";
 import { argon2id } from "./argon2.mjs";
 import { evaluating } from "./chain-proof.mjs";
 import { networkCalled, provenAccount, Unanswered } from "./light-node.mjs";
@@ -96,8 +95,7 @@ async function check(claim) {
   } else {
     misses += 1;
     const wrong = tip === claim.tip || misses >= PATIENCE;
-    const values = { named: coins(claim.balance), proven: coins(proven.balance) };
-    if (wrong) tell({ kind: "problem", key: "wallet-script.balance-forged", values });
+    if (wrong) tell({ kind: "forged", named: claim.balance, proven: proven.balance });
   }
 }
 

@@ -1,6 +1,5 @@
 // The worker that checks the file of a payment proof. It has no network.
 
-import { coins } from "./amounts.mjs";
 import { argon2id } from "./argon2.mjs";
 import { evaluating } from "./chain-proof.mjs";
 import { networkOfRules } from "./network-rules.mjs";
@@ -22,7 +21,7 @@ addEventListener("message", async ({ data }) => {
     const { text, told } = /** @type {Asked} */ (data);
     const own = told === null ? undefined : await networkOfRules(told.rules, told.changes);
     const payment = await provenPayment(text, { evaluate, progress, clock: Date.now, own });
-    tell({ kind: "proven", payment, amount: coins(payment.amount) });
+    tell({ kind: "proven", payment });
   } catch (problem) {
     const reason = problem instanceof Error ? problem.message : String(problem);
     tell({ kind: problem instanceof InvalidProof ? "refused" : "failed", reason });

@@ -1,10 +1,11 @@
 // Has the file of a payment proof checked in a worker. All words are in the page; this shows the right ones.
 
+import { coins } from "./coins.mjs";
 import { grouped } from "./digits.mjs";
 import { localTime } from "./texts.mjs";
 
 /** @import { ProvenPayment } from "./proof-file.mjs" */
-/** @typedef {{ kind: "progress", done: number, total: number } | { kind: "proven", payment: ProvenPayment, amount: string }
+/** @typedef {{ kind: "progress", done: number, total: number } | { kind: "proven", payment: ProvenPayment }
  *   | { kind: "refused" | "failed", reason: string }} Told by the worker. */
 
 const SCRIPT = "/static/proof-worker.mjs";
@@ -18,12 +19,12 @@ const policy = globalThis.trustedTypes?.createPolicy("svc-worker", { createScrip
 /** @typedef {{ text: string, told: ToldNetwork | null }} Asked The text of the file, and the network of the node unless
  * it is built in. */
 
-/** What the page shows of a proven payment of `amount`, by the names of its places.
- * @type {(payment: ProvenPayment, amount: string) => Record<string, string>} */
-function shownOf({ chainId, txid, sender, recipient, reference, blockHash, height, confirmations, head, time }, amount) {
+/** What the page shows of a proven payment, by the names of its places.
+ * @type {(payment: ProvenPayment) => Record<string, string>} */
+function shownOf({ chainId, txid, amount, sender, recipient, reference, blockHash, height, confirmations, head, time }) {
   return {
     network: chainId,
-    amount,
+    amount: coins(amount),
     recipient,
     reference: reference ?? "–",
     sender,
@@ -59,7 +60,7 @@ function start(page, chosen) {
     } else if (told.kind === "proven") {
       const { ownGenesis } = told.payment;
       if (genesis) genesis.hidden = ownGenesis === null;
-      show("proven", { ...shownOf(told.payment, told.amount), "genesis-hash": ownGenesis ?? "" });
+      show("proven", { ...shownOf(told.payment), "genesis-hash": ownGenesis ?? "" });
     } else show(told.kind, { reason: told.reason });
   };
   chosen.addEventListener("change", async () => {

@@ -1,6 +1,6 @@
 // What a person must know before signing, from values alone.
 
-import { coins } from "./amounts.mjs";
+import { coins } from "./coins.mjs";
 import { blockSeconds } from "./built-in.mjs";
 import { Problem } from "./problem.mjs";
 import { passedOver, secondOf, signedBefore } from "./signed.mjs";

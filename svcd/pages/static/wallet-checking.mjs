@@ -1,5 +1,6 @@
 // Has the balance that the node names checked against the chain, in a worker that is loaded only for that.
 
+import { coins } from "./coins.mjs";
 import { idOf } from "./built-in.mjs";
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
@@ -8,7 +9,7 @@ import { message } from "./texts.mjs";
 /** @import { Wallet } from "./wallet.mjs" */
 /** @typedef {{ kind: "checked" | "line" | "problem", key: string, values: Record<string, string | number> }} Message with
  * its values: that the balance is right, another quiet line, or what is wrong, which stays until the balance is right. */
-/** @typedef {{ kind: "ask", path: string } | Message} Told */
+/** @typedef {{ kind: "ask", path: string } | { kind: "forged", named: bigint, proven: bigint } | Message} Told */
 
 const SCRIPT = "/static/light-worker.mjs";
 
@@ -43,7 +44,9 @@ export function startChecking({ node, network, keyfile }, say) {
       const told = /** @type {Told} */ (data);
       if (told.kind === "ask") return begun.postMessage({ kind: "answer", ...(await node.text(told.path)) });
       broken = false;
-      show(told);
+      if (told.kind !== "forged") return show(told);
+      const values = { named: coins(told.named), proven: coins(told.proven) };
+      show({ kind: "problem", key: "wallet-script.balance-forged", values });
     };
     begun.onerror = () => {
       // It was not loaded: the next look tries that again.

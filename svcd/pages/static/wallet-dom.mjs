@@ -1,5 +1,6 @@
 // What all views of the wallet do with the page. Text goes in as text: nothing here makes HTML out of strings.
 
+import { UNIT } from "./coins.mjs";
 import { digitNodes } from "./digits.mjs";
 import { Problem } from "./problem.mjs";
 import { localTime, message } from "./texts.mjs";
@@ -42,7 +43,7 @@ export function writeAmount(where, units, sign = "") {
   if (where.dataset.shown === text) return;
   where.dataset.shown = text;
   where.classList.toggle("long", where.classList.contains("big") && text.length > 12);
-  where.replaceChildren(...digitNodes(text), " ", element("span", { className: "unit", textContent: "SVC" }));
+  where.replaceChildren(...digitNodes(text), " ", element("span", { className: "unit", textContent: UNIT }));
 }
 
 /** The Problem to show for what is none: a fault of this page.

@@ -1,7 +1,7 @@
 // The views of an open wallet that only look: balance, receiving, history.
 
 import { byId, download, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
-import { coins } from "./amounts.mjs";
+import { coins, UNIT } from "./coins.mjs";
 import { blockSeconds } from "./built-in.mjs";
 import { loaded, odd } from "./node.mjs";
 import { hasFallen } from "./paying.mjs";
@@ -212,7 +212,7 @@ export function enterReceive(app) {
   const { address } = keyfile;
   write(byId("receive-address"), address);
   const taken = network.name === "devnet" ? "wallet-script.worth-nothing" : "wallet-script.takes-only";
-  write(byId("receive-network"), message(taken, { network: network.name }));
+  write(byId("receive-network"), message(taken, { network: network.name, unit: UNIT }));
   say(byId("receive-arriving"), "");
   byId("receive-missing").hidden = true;
   show("receive");

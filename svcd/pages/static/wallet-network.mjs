@@ -1,6 +1,6 @@
 // The network of the node: its name on the page, and at first use the genesis hash that its user was given.
 
-import { coins } from "./amounts.mjs";
+import { coins, UNIT } from "./coins.mjs";
 import { checkGiven, genesisIn } from "./genesis.mjs";
 import { builtIn } from "./built-in.mjs";
 import { byId, judged, onSubmit, show, write } from "./wallet-dom.mjs";
@@ -8,7 +8,7 @@ import { byId, judged, onSubmit, show, write } from "./wallet-dom.mjs";
 /** @import { Network } from "./networks.mjs" */
 /** @import { Store } from "./wallet-store.mjs" */
 
-/** Show the name of the network, its icon and its least fee.
+/** Show the name of the network, its icon, its least fee and what it calls its coins.
  * @type {(network: Network) => void} */
 export function showNetwork({ name, chainId, prefix, rules }) {
   const badge = byId("network");
@@ -18,6 +18,7 @@ export function showNetwork({ name, chainId, prefix, rules }) {
   byId("review-network").className = badge.className;
   write(byId("review-network"), badge.textContent ?? "");
   write(byId("send-fee"), coins(rules.minimumFee));
+  for (const name of document.querySelectorAll(".coin-name")) name.textContent = UNIT;
   if (builtIn(chainId)) return;
   // The node draws one for each letter; the page has that of svcd, so that it is the same page everywhere.
   const icon = `/static/icon-${prefix[0]}.svg`;

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 from twisted.web.resource import Resource
 
-from svcd.cli.wallet.page_check import without_links
+from svcd.cli.wallet.page_check import without_data
 from svcd.pages.layout import with_warning
 from svcd.pages.link_policy import LinkPolicy
 from svcd.pages.page_hashes import page_hashes
@@ -143,12 +143,25 @@ def test_headers_are_compared(terminal: Terminal, listed: Path, header: str, val
     assert sentence in terminal.failure(*CHECK)
 
 
+def test_the_unit_of_a_network_is_no_difference(terminal: Terminal, listed: Path) -> None:
+    answers = answers_of(terminal)
+    for catalogue in load(unit="Token"):
+        page = with_warning(wallet_html(static_files().html(PAGE), catalogue), None, catalogue)
+        assert b'data-unit="Token"' in page
+        path = f"/wallet/ {catalogue.language}".encode()
+        answers[path] = answers[path][0], page
+    terminal.public.site = site_of(Changing(answers), terminal.clock)
+    assert "is that of the release" in terminal.ok(*CHECK).out
+    changed_in(answers, b"/wallet/ en", b'data-unit="Token"', b'data-unit="Token" onload="x"')
+    assert "/wallet/ en differs" in terminal.failure(*CHECK)
+
+
 def test_the_links_of_an_operator_are_no_difference() -> None:
     start, end = b'<script type="application/json" id="link-policy">', b"</script>"
     for data in (b'{"recipients": ["svc1q"], "returnHosts": [], "only": true}', b"{}"):
-        assert without_links(start + data + end) == start + (b"{}" if data != b"{}" else data) + end
+        assert without_data(start + data + end) == start + (b"{}" if data != b"{}" else data) + end
     for data in (b"alert(1)", b'{"recipients": []}', b"[]"):
-        assert without_links(start + data + end) == start + data + end
+        assert without_data(start + data + end) == start + data + end
 
 
 @pytest.mark.parametrize("content", ["", "no list\n", f"{'0' * 64}  /static/x.mjs\n"])

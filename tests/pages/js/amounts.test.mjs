@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { coins, inCoins, parseAmount, typedAmount } from "../../../svcd/pages/static/amounts.mjs";
+import { parseAmount, typedAmount } from "../../../svcd/pages/static/amounts.mjs";
+import { coins, inCoins } from "../../../svcd/pages/static/coins.mjs";
 import { formatAmount, wireNumber } from "../../../svcd/pages/static/units.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 
@@ -33,6 +34,13 @@ test("a typed amount may have a comma where it cannot mean thousands", async () 
 
 test("an amount can be pasted as it is shown", () => {
   for (const units of [1n, 123_400_000_000n, 9_007_199_254_740_991n]) assert.equal(typedAmount(coins(units)), units);
+});
+
+test("coins have the name that the page gives them", async () => {
+  globalThis.document = { documentElement: { dataset: { unit: "Token" }, lang: "en" }, getElementById: () => null };
+  const { coins: tokens } = await import("../../../svcd/pages/static/coins.mjs?token");
+  delete globalThis.document;
+  assert.equal(tokens(250_000_000n), "2.5\u00a0Token");
 });
 
 test("amounts are shown in the shortest form", () => {
