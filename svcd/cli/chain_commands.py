@@ -8,10 +8,11 @@ import click
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
+from svcd.chain.units import format_coins
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
+from svcd.cli.rendering import format_time, pluralize, property_table
 from svcd.cli.session import Session, check_names
 
 ALONE: Final = "alone: makes its own chain; nothing compares it"
@@ -82,7 +83,7 @@ def balance(session: Session, address: str, *, trustless: bool, minimum_work: in
     if minimum_work is not None:
         raise click.UsageError("--minimum-work needs --trustless")
     response = account(session.node(), address)
-    session.print_result(response, account_text(response))
+    session.print_result(response, account_text(response, session.unit))
 
 
 @click.command()
@@ -101,7 +102,7 @@ def tx(session: Session, txid: str) -> None:
     """
     response = transaction(session.node(), txid)
     transfer_of(response, txid, response.network(session.meant))
-    session.print_result(response, transaction_text(response))
+    session.print_result(response, transaction_text(response, session.unit))
 
 
 def account(node: NodeClient, address: str) -> ResponseObject:
@@ -170,14 +171,14 @@ def sync_state(status: ResponseObject) -> str:
     return f"{status.text('syncState')}, {pluralize(behind, 'block')} behind" if behind else status.text("syncState")
 
 
-def account_text(account: ResponseObject) -> str:
-    """An account object as text; raises CommandError."""
+def account_text(account: ResponseObject, unit: str) -> str:
+    """An account object as text, with its coins called ``unit``; raises CommandError."""
     nonce, pending = account.number("nonce"), account.number("pendingNonce")
     held = f"slot {account.number('heldSince')}" if "heldSince" in account else "none"
     return property_table(
         [
             ("address", account.text("address")),
-            ("balance", format_coins(account.number("balance"))),
+            ("balance", format_coins(account.number("balance"), unit)),
             ("base units", str(account.number("balance"))),
             ("next nonce", str(nonce)),
             ("pending", f"{pluralize(pending - nonce, 'outgoing transfer')}"),
@@ -186,21 +187,21 @@ def account_text(account: ResponseObject) -> str:
     )
 
 
-def transaction_text(record: ResponseObject) -> str:
-    """A transaction object as text; raises CommandError."""
+def transaction_text(record: ResponseObject, unit: str) -> str:
+    """A transaction object as text, with its coins called ``unit``; raises CommandError."""
     payload = record.object("payload")
     reference = payload.text("paymentReference") if "paymentReference" in payload else "none"
     return property_table(
         [
             ("txid", record.text("txid")),
             ("recipient", payload.text("recipient")),
-            ("amount", format_coins(payload.number("amount"))),
+            ("amount", format_coins(payload.number("amount"), unit)),
             ("reference", reference),
             ("confirmations", str(record.count("confirmations"))),
             ("block", f"{record.number('blockHeight')}, {record.text('blockHash')}"),
             ("block time", format_time(record.number("blockTime"))),
             ("sender", record.text("senderAddress")),
-            ("fee", format_coins(record.number("fee"))),
+            ("fee", format_coins(record.number("fee"), unit)),
             ("nonce", str(record.number("nonce"))),
             ("signed", format_time(record.number("timestamp"))),
         ]
@@ -236,5 +237,5 @@ def _transfer_lines(transfer: Transfer, params: NetworkParams) -> Iterator[str]:
     reference = f" for {transfer.reference}" if transfer.reference else ""
     yield ""
     yield f"  {transfer.txid.hex()}"
-    yield f"    {format_coins(transfer.amount)} from {sender}"
-    yield f"    to {recipient}{reference}, fee {format_coins(transfer.fee)}"
+    yield f"    {format_coins(transfer.amount, params.unit)} from {sender}"
+    yield f"    to {recipient}{reference}, fee {format_coins(transfer.fee, params.unit)}"

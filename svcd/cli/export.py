@@ -12,13 +12,13 @@ from typing import Final
 import click
 from attrs import evolve, frozen
 
-from svcd.chain.units import format_amount
+from svcd.chain.units import format_amount, format_coins
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import ListLimits, NodeClient
 from svcd.cli.prices import Prices, read_prices, value_of
-from svcd.cli.rendering import format_coins, format_time
+from svcd.cli.rendering import format_time
 from svcd.cli.session import Session
 
 PAGE: Final = 500
@@ -145,13 +145,11 @@ class Statement:
                 writer.writerow((*_row(entry), price, _signed(worth)))
         return text.getvalue()
 
-    def summary(self) -> str:
-        """The totals in one line."""
-        totals = {name: format_coins(units) for name, units in self.totals.items() if name != "change"}
-        parts = [f"{name} {text}" for name, text in totals.items()]
-        change = f"change {_signed(self.totals['change'])} coins"
+    def summary(self, unit: str) -> str:
+        """The totals in one line, with the coins called ``unit``."""
+        parts = [f"{name} {format_coins(units, unit)}" for name, units in self.totals.items()]
         worth = [] if self.valuation is None else [f"value {self.valuation.total} {self.valuation.currency}"]
-        return ", ".join((f"entries {len(self.entries)}", *parts, change, *worth))
+        return ", ".join((f"entries {len(self.entries)}", *parts, *worth))
 
 
 @click.command()
@@ -200,13 +198,13 @@ def export(
     statement = _statement(session.node(), address, period)
     if period.is_all and statement.totals["change"] != statement.balance:
         raise CommandError(
-            f"the entries add up to {_signed(statement.totals['change'])} coins, and the node says that the balance is"
-            f" {format_amount(statement.balance)}: do not use this export; stop the node, and"
+            f"the entries add up to {format_coins(statement.totals['change'], session.unit)}, and the node says that"
+            f" the balance is {format_coins(statement.balance, session.unit)}: do not use this export; stop the node, and"
             " find what is wrong by `svc db check`"
         )
     if prices is not None:
         statement = evolve(statement, valuation=_valuation(statement, prices))
-    click.echo(statement.summary(), err=True)
+    click.echo(statement.summary(session.unit), err=True)
     if session.as_json:
         session.print_result(statement.as_json(), "")
     else:

@@ -128,7 +128,8 @@ def invitation_text(invitation: Invitation) -> str:
     compared = "the genesis hash and the changes hash" if params.producers else "the genesis hash"
     return f"""\
 You are invited to the network {params.name}
-({params.chain_id}, network id {params.network_id}, addresses {params.address_prefix}1q...).
+({params.chain_id}, network id {params.network_id}, addresses {params.address_prefix}1q...,
+coins {params.unit}).
 
 Its genesis hash, which distinguishes it from every other network:
 

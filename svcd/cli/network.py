@@ -12,14 +12,14 @@ from attrs import frozen
 
 from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.errors import RuleViolation
-from svcd.chain.network_rules import MIN_NETWORK_ID, NAME
-from svcd.chain.params import MAINNET, NetworkParams
-from svcd.chain.units import format_amount
+from svcd.chain.network_rules import MIN_NETWORK_ID, NAME, UNIT
+from svcd.chain.params import DEFAULT_UNIT, MAINNET, NetworkParams
+from svcd.chain.units import format_amount, format_coins
 from svcd.chain.value_types import BadValue
 from svcd.cli import options
 from svcd.cli.errors import CommandError
 from svcd.cli.prompts import ask
-from svcd.cli.rendering import TableColumn, format_coins, format_time, property_table, table
+from svcd.cli.rendering import TableColumn, format_time, property_table, table
 from svcd.cli.secure_files import replace_file, require_absent, write_whole_file
 from svcd.cli.session import Session
 from svcd.config.layers import ConfigError, Layer, from_option, merged
@@ -99,7 +99,7 @@ _RULES: Final = (
         "multiplierSchedule",
         "--multipliers",
         "How much it eases work, as SLOTS:TEN-THOUSANDTHS pairs, such as 0:10000,8640:10200."
-        "  [default: 10 % after 90 days]",
+        "  [default: 10 % after 90 days, and with --producer not at all]",
         "STEPS",
         _steps,
     ),
@@ -137,6 +137,11 @@ def _name(text: str) -> str:
 
 @click.command()
 @click.argument("name", callback=options.validated(_name))
+@click.option(
+    "--unit",
+    metavar="TEXT",
+    help=f"What coins are called, as in 12.5 Token: 1 to 12 letters.  [default: {DEFAULT_UNIT}]",
+)
 @_rule_options
 @click.option(
     "--producer",
@@ -157,7 +162,16 @@ def _name(text: str) -> str:
 @click.option("--defaults", is_flag=True, help="Ask nothing at a terminal.")
 @options.json_option
 @click.pass_obj
-def new(session: Session, /, name: str, output: Path | None, replace: bool, defaults: bool, **given: Any) -> None:
+def new(
+    session: Session,
+    /,
+    name: str,
+    unit: str | None,
+    output: Path | None,
+    replace: bool,
+    defaults: bool,
+    **given: Any,
+) -> None:
     """Write the rules of the new network NAME to the file NAME.toml.
 
     At a terminal it asks for the rules that a group decides and no option has set. It measures how fast this computer
@@ -165,7 +179,7 @@ def new(session: Session, /, name: str, output: Path | None, replace: bool, defa
 
     \b
     Example:
-      svc network new festival
+      svc network new festival --unit Token
       svc network new festival --prefix fest --producer svc1q8dlr95e… --producer svc1qy90a…
     """
     path = output or Path(f"{name}{NETWORK_FILE}")
@@ -173,7 +187,7 @@ def new(session: Session, /, name: str, output: Path | None, replace: bool, defa
         raise click.UsageError(f"--output must end with {NETWORK_FILE}, by which svc and the node know a network file")
     if not replace:
         require_absent(path, "--output")
-    params = _Founding(session, name, given).params(asking=session.runtime.interactive() and not defaults)
+    params = _Founding(session, name, unit, given).params(asking=session.runtime.interactive() and not defaults)
     content = render_network_file(params).encode()
     if replace:
         replace_file(path, content, mode=_MODE)
@@ -192,16 +206,23 @@ class _Founding:
 
     session: Session
     name: str
+    unit: str | None
+    """None if no option has set it."""
     given: Mapping[str, Any]
 
     def params(self, *, asking: bool) -> NetworkParams:
         """The network; raises CommandError, click.UsageError or click.Abort."""
         layers = [*self._defaults(), *self._options()]
+        if self.unit is not None:
+            layers.append(from_option("--unit", ("unit",), self.unit))
+        elif asking:
+            unit = ask("What coins are called, in 1 to 12 letters", DEFAULT_UNIT, UNIT.read)
+            layers.append(Layer("answer", {"unit": unit}))
         if asking:
             layers.append(self._answers(merged(layers).values["rules"]))
         prefix = merged(layers).values["rules"]["addressPrefix"]
         layers += self._members(str(prefix), asking=asking)
-        layers = self._with_target(layers)
+        layers = self._with_target(self._with_multipliers(layers))
         try:
             return network_of(merged(layers))
         except ConfigError as error:
@@ -210,7 +231,6 @@ class _Founding:
     def _defaults(self) -> list[Layer]:
         slot = _positive(self.given["slot_seconds"], 10)
         per_block = _positive(self.given["slots_per_block"], max(2, _BLOCK_SECONDS // slot))
-        days = [(held * MAINNET.slot_seconds // slot, points) for held, points in MAINNET.multiplier_schedule]
         letters = re.sub("[^a-z]", "", self.name)[:8]
         random = int.from_bytes(self.session.runtime.random(8), "big")
         now = self.session.runtime.clock.milliseconds() // 1000
@@ -230,7 +250,6 @@ class _Founding:
             "minimumFee": format_amount(MAINNET.minimum_fee),
             "accountMinimum": format_amount(MAINNET.account_minimum),
             "holdingMinimum": format_amount(MAINNET.holding_minimum),
-            "multiplierSchedule": [list(step) for step in days],
             "maxBlockTransactions": MAINNET.max_block_transactions,
             "maxBlockBytes": MAINNET.max_block_bytes,
             "transactionPastSeconds": MAINNET.transaction_past_seconds,
@@ -281,6 +300,14 @@ class _Founding:
             from_option("--producer", ("rules", "producers"), producers),
             from_option("--allocation", ("rules", "allocations"), allocations),
         ]
+
+    def _with_multipliers(self, layers: Sequence[Layer]) -> list[Layer]:
+        """The layers, and the schedule of mainnet; or none where the list of producers says who makes blocks."""
+        rules = merged(layers).values["rules"]
+        slot = _positive(self.given["slot_seconds"], 10)
+        steps = MAINNET.multiplier_schedule[: 1 if rules["producers"] else None]
+        schedule = [[held * MAINNET.slot_seconds // slot, points] for held, points in steps]
+        return [from_option("the default of --multipliers", ("rules", "multiplierSchedule"), schedule), *layers]
 
     def _with_target(self, layers: Sequence[Layer]) -> list[Layer]:
         """The layers, and the targets that suit this computer; raises CommandError."""
@@ -372,6 +399,7 @@ def show(session: Session, network: NetworkParams) -> None:
 def _record(params: NetworkParams) -> dict[str, object]:
     return {
         "name": params.name,
+        "unit": params.unit,
         "genesisHash": params.genesis_hash.hex(),
         "rulesHash": params.rules_hash.hex(),
         "changesHash": params.changes_hash.hex(),
@@ -401,6 +429,7 @@ def _summary(params: NetworkParams) -> str:
             ("rules hash", params.rules_hash.hex()),
             *changes,
             ("addresses", f"{params.address_prefix}1q..."),
+            ("coins", params.unit),
             ("begins", format_time(params.genesis_time)),
             (
                 "a block",
@@ -408,8 +437,8 @@ def _summary(params: NetworkParams) -> str:
             ),
             ("attempts", f"{2**256 // params.initial_target:,} for the first block, of {params.memory_kib} KiB each"),
             ("reward", _reward(params)),
-            ("minimum fee", format_coins(params.minimum_fee)),
-            ("account keeps", format_coins(params.account_minimum)),
+            ("minimum fee", format_coins(params.minimum_fee, params.unit)),
+            ("account keeps", format_coins(params.account_minimum, params.unit)),
             ("producers", f"{listed}, of which {listed // 2 + 1} must be at work" if listed else "everybody"),
         ]
     )
@@ -417,12 +446,12 @@ def _summary(params: NetworkParams) -> str:
 
 def _reward(params: NetworkParams) -> str:
     if not params.halving_blocks:
-        return f"{format_coins(params.initial_reward)}, as long as the supply has room"
-    return f"{format_coins(params.initial_reward)}, halved every {params.halving_blocks:,} blocks"
+        return f"{format_coins(params.initial_reward, params.unit)}, as long as the supply has room"
+    return f"{format_coins(params.initial_reward, params.unit)}, halved every {params.halving_blocks:,} blocks"
 
 
 def _page(params: NetworkParams) -> str:
-    columns = [TableColumn("years", True), TableColumn("height", True), TableColumn("coins", True)]
+    columns = [TableColumn("years", True), TableColumn("height", True), TableColumn(params.unit, True)]
     rows = [(str(years), f"{height:,}", format_amount(supply)) for years, height, supply in _supply(params)]
     parts = [_summary(params), table(columns, [*rows, ("end", "", format_amount(params.supply_limit))], None)]
     if params.producers:
@@ -430,7 +459,7 @@ def _page(params: NetworkParams) -> str:
     for change in params.changes:
         parts.append("\n".join((f"From height {change.height} on:", *(f"  {each}" for each in change.producers))))
     if params.allocations:
-        lines = [f"  {address}  {format_coins(units)}" for address, units in params.allocations]
+        lines = [f"  {address}  {format_coins(units, params.unit)}" for address, units in params.allocations]
         parts.append("\n".join(("Coins from the beginning:", *lines)))
     rules = [(name, _shown(value)) for name, value in params.rules.items() if name not in ("producers", "allocations")]
     parts.append(f"The rules, as docs/protocol.md names them:\n{property_table(rules)}")

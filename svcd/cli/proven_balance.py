@@ -9,9 +9,10 @@ from svcd.chain.address import decode_address
 from svcd.chain.params import NetworkParams
 from svcd.chain.state_root import state_root
 from svcd.chain.transition import genesis_accounts
+from svcd.chain.units import format_coins
 from svcd.cli.errors import ErrorResponse
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import format_coins, pluralize, property_table
+from svcd.cli.rendering import pluralize, property_table
 from svcd.cli.session import Session
 from svcd.cli.trustless import Claim, Questions, Verified, network_of
 from svcd.light.account_proof import AccountProof, check_account, parse_account_proof
@@ -47,7 +48,7 @@ def show_proven_balance(session: Session, address: str, minimum_work: int) -> No
         lambda proof, chain: _check(proof, chain, address, params),
         "the balance",
     )
-    session.print_result(_members(address, verified), _text(address, verified))
+    session.print_result(_members(address, verified), _text(address, verified, params.unit))
 
 
 def _claim(questions: Questions, node: NodeClient, address: str) -> Claim[AccountProof]:
@@ -89,12 +90,12 @@ def _members(address: str, verified: Verified[ProvenAccount]) -> dict[str, objec
     }
 
 
-def _text(address: str, verified: Verified[ProvenAccount]) -> str:
+def _text(address: str, verified: Verified[ProvenAccount], unit: str) -> str:
     proven, account = verified.result, verified.result.account or Account(0)
     return property_table(
         [
             ("address", address),
-            ("balance", f"{format_coins(account.balance)}, proved"),
+            ("balance", f"{format_coins(account.balance, unit)}, proved"),
             ("base units", str(account.balance)),
             ("next nonce", str(account.nonce)),
             ("held since", "none" if account.held_since is None else f"slot {account.held_since}"),

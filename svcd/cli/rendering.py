@@ -6,7 +6,6 @@ from typing import Final
 
 from attrs import frozen
 
-from svcd.chain.units import format_amount
 from svcd.visible_text import visible
 
 Rows = Sequence[tuple[str, str]]
@@ -15,12 +14,6 @@ _GAP: Final = "  "
 _ELLIPSIS: Final = "..."
 _MAX_MILLISECONDS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, and of datetime's range."""
-
-
-def format_coins(units: int) -> str:
-    """An amount of base units with its unit: ``"25 coins"``."""
-    text = format_amount(units)
-    return "1 coin" if text == "1" else f"{text} coins"
 
 
 def pluralize(number: int, noun: str) -> str:

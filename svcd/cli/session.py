@@ -97,6 +97,11 @@ class Session:
         """The networks whose keyfiles and chains the command can read: the built-in ones, and that of ``--network``."""
         return known_networks(self.network)
 
+    @property
+    def unit(self) -> str:
+        """What the coins of these networks are called."""
+        return self.meant[0].unit
+
     def node(self, *, token: str | None = None) -> NodeClient:
         """A client of the node's public interface with a bearer ``token``; raises CommandError.
 

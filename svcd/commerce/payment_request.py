@@ -15,7 +15,7 @@ from svcd.chain.address import decode_address
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import check_reference
-from svcd.chain.units import format_amount, parse_amount
+from svcd.chain.units import format_amount, format_coins, parse_amount
 
 PROTOCOL: Final = "SVC-PAY"
 VERSION: Final = 1
@@ -297,10 +297,12 @@ def warning_of(params: NetworkParams, amount: int, *, balance: int) -> str | Non
     missing = missing_for_account(params, amount, balance=balance)
     if not missing:
         return None
+    has, least, enough = (
+        format_coins(units, params.unit) for units in (balance, params.account_minimum, amount + missing)
+    )
     return (
-        f"nobody can pay this now: the recipient has {format_amount(balance)} coins and must have"
-        f" {format_amount(params.account_minimum)} coins after a transfer; request at least"
-        f" {format_amount(amount + missing)} coins, or send coins to the recipient first"
+        f"nobody can pay this now: the recipient has {has} and must have {least} after a transfer; request at least"
+        f" {enough}, or send coins to the recipient first"
     )
 
 

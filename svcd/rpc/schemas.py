@@ -381,8 +381,8 @@ PAYMENT_REQUEST: Final = named_object(
             ),
             "warning": with_example(
                 _STRING,
-                "nobody can pay this now: the recipient has 0 coins and must have 0.01 coins after a transfer; request "
-                "at least 0.01 coins, or send coins to the recipient first",
+                "nobody can pay this now: the recipient has 0 SVC and must have 0.01 SVC after a transfer; request "
+                "at least 0.01 SVC, or send coins to the recipient first",
             ),
         },
         {

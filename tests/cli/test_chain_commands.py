@@ -60,8 +60,8 @@ def test_a_block_shows_its_transfers(node: Node, terminal: Terminal) -> None:
     assert text.splitlines()[-4:] == [
         "",
         f"  {txid}",
-        f"    2.5 coins from {FAUCET}",
-        f"    to {OTHER}, fee 0.0001 coins",
+        f"    2.5 SVC from {FAUCET}",
+        f"    to {OTHER}, fee 0.0001 SVC",
     ]
 
 
@@ -82,12 +82,12 @@ def test_a_block_above_the_tip_is_a_failure(node: Node, terminal: Terminal) -> N
 
 
 def test_balance_shows_received_coins(node: Node, terminal: Terminal) -> None:
-    assert rows(terminal.ok("balance", OTHER).out)["balance"] == "0 coins"
+    assert rows(terminal.ok("balance", OTHER).out)["balance"] == "0 SVC"
     faucet(terminal, "1")
     assert rows(terminal.ok("balance", FAUCET).out)["pending"] == "1 outgoing transfer"
     terminal.ok("node", "mine", 1)
     told = rows(terminal.ok("balance", OTHER).out)
-    assert told["balance"] == "1 coin"
+    assert told["balance"] == "1 SVC"
     assert told["base units"] == "100000000"
     assert told["held since"] == "none"
 
@@ -122,12 +122,12 @@ def test_tx_shows_the_transfer_and_its_confirmations(node: Node, terminal: Termi
     told = rows(terminal.ok("tx", txid).out)
     assert told["txid"] == txid
     assert told["recipient"] == OTHER
-    assert told["amount"] == "2.5 coins"
+    assert told["amount"] == "2.5 SVC"
     assert told["reference"] == "none"
     assert told["confirmations"] == "2"
     assert told["block"].startswith("1, ")
     assert told["sender"] == FAUCET
-    assert told["fee"] == "0.0001 coins"
+    assert told["fee"] == "0.0001 SVC"
 
 
 def test_tx_accepts_either_case_and_prints_json(node: Node, terminal: Terminal) -> None:
@@ -185,7 +185,7 @@ def test_a_status_with_required_fields_only() -> None:
 
 def test_an_account_counts_pending_transfers() -> None:
     account = {"address": "a", "balance": "5", "nonce": "2", "pendingNonce": "4", "heldSince": "9"}
-    lines = account_text(ResponseObject("account", account)).splitlines()
+    lines = account_text(ResponseObject("account", account), "SVC").splitlines()
     assert "pending     2 outgoing transfers" in lines
     assert "held since  slot 9" in lines
 
@@ -230,7 +230,17 @@ def test_the_block_time_depends_on_the_network() -> None:
     )
 
 
-@given(st.sampled_from([status_text, account_text, transaction_text, partial(block_text, networks=KNOWN)]), st.data())
+@given(
+    st.sampled_from(
+        [
+            status_text,
+            partial(account_text, unit="SVC"),
+            partial(transaction_text, unit="SVC"),
+            partial(block_text, networks=KNOWN),
+        ]
+    ),
+    st.data(),
+)
 def test_any_response_is_shown_or_rejected(show: Any, data: st.DataObject) -> None:
     names = "chainId height hash payload networkId address balance nonce transactions slot txid time producerPublicKey"
     answer = data.draw(st.dictionaries(st.sampled_from(names.split()), anything))

@@ -46,8 +46,7 @@ def test_csv_has_every_change_of_the_balance(traded: Node, terminal: Terminal) -
     assert [row["confirmations"] for row in rows] == ["3", "2", "1"]
     assert rows[0]["date (UTC)"] == "2026-11-01 00:00:02"
     assert told.err == (
-        "entries 3, allocation 0 coins, received 12 coins, sent 3 coins, reward 0 coins, fee 0.0001 coins, change "
-        "8.9999 coins\n"
+        "entries 3, allocation 0 SVC, received 12 SVC, sent 3 SVC, reward 0 SVC, fee 0.0001 SVC, change 8.9999 SVC\n"
     )
 
 
@@ -114,7 +113,7 @@ def test_each_change_has_its_value_at_the_time_of_its_block(traded: Node, termin
         ("2", "0.48", "0.96"),
         ("-3.0001", "0.48", "-1.440048"),
     ]
-    assert told.err.endswith(", change 8.9999 coins, value 4.519952 EUR\n")
+    assert told.err.endswith(", change 8.9999 SVC, value 4.519952 EUR\n")
     without = books(terminal.ok("export", ADDRESS).out)
     assert [{name: row[name] for name in export_module.COLUMNS} for row in rows] == without
 
@@ -209,8 +208,8 @@ def test_entries_twice_out_of_order_or_out_of_the_period_are_refused(
 def test_books_that_do_not_agree_with_the_balance_are_refused(terminal: Terminal) -> None:
     terminal.public.site = site_of(answer([], 5), terminal.clock)
     assert terminal.failure("export", ADDRESS) == (
-        "the entries add up to 0 coins, and the node says that the balance is 0.00000005: do not use this export; stop "
-        "the node, and find what is wrong by `svc db check`"
+        "the entries add up to 0 SVC, and the node says that the balance is 0.00000005 SVC: do not use this export; "
+        "stop the node, and find what is wrong by `svc db check`"
     )
     assert terminal.ok("export", ADDRESS, "--to", "2026-11-01").err.startswith("entries 0, ")
 

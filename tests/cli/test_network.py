@@ -29,6 +29,7 @@ from tests.node.test_laws import hand_in
 from tests.torture.audit import audit
 
 NEW = ("network", "new", "festival")
+NEW_RULES = ("--genesis-time", "2026-12-01T00:00:00Z", "--network-id", 4711)
 KEY = key_of("alice").public.hex()
 ALICE = encode_address(key_of("alice").hash, "festival")
 ON_MAINNET = encode_address(key_hash(bytes.fromhex(KEY)), "svc")
@@ -45,7 +46,7 @@ def test_the_defaults_suit_a_group(terminal: Terminal, clock: Clock) -> None:
     assert (params.name, params.chain_id, params.address_prefix) == ("festival", "FESTIVAL", "festival")
     assert params.network_id == 1000 + int.from_bytes(bytes(range(8)), "big") % (2**31 - 1000)
     assert params.genesis_time == int(clock.seconds()) * 1000
-    assert (params.slot_seconds, params.slots_per_block, params.drift_slots) == (10, 6, 2)
+    assert (params.slot_seconds, params.slots_per_block, params.drift_slots, params.unit) == (10, 6, 2, "SVC")
     same = {name: value for name, value in MAINNET.rules.items() if params.rules[name] == value}
     others = "addressPrefix chainId genesisTime maxTarget networkId"
     assert sorted(set(MAINNET.rules) - set(same)) == others.split()
@@ -78,6 +79,18 @@ def test_slots_of_another_length_keep_the_times(terminal: Terminal) -> None:
     params = made(terminal, "--slot-seconds", 5)
     assert (params.slots_per_block, params.half_life_slots, params.gap_cap_slots) == (12, 1440, 240)
     assert params.multiplier_schedule[1:3] == ((17_280, 10_200), (120_960, 10_400))
+
+
+def test_the_coins_have_a_name(terminal: Terminal) -> None:
+    params = made(terminal, "--unit", "Token", *NEW_RULES)
+    assert params.unit == "Token"
+    assert params.genesis_hash == made(terminal, "--replace", *NEW_RULES).genesis_hash
+
+
+def test_with_a_list_of_producers_nothing_is_gained_by_holding_coins(terminal: Terminal) -> None:
+    assert made(terminal, "--producer", KEY).multiplier_schedule == ((0, 10_000),)
+    asked = made(terminal, "--replace", "--producer", KEY, "--multipliers", "0:10000,60:10200")
+    assert asked.multiplier_schedule == ((0, 10_000), (60, 10_200))
 
 
 def test_options_set_every_rule(terminal: Terminal) -> None:
@@ -130,6 +143,7 @@ def test_producers_are_addresses_of_any_network_or_public_keys(terminal: Termina
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (("--unit", "4711"), '--unit: unit = "4711": must be 1 to 12 letters from A to Z, such as "Token"'),
         (("--network-id", "999"), "--network-id: [rules] networkId = 999: must be an integer from 1000 to 2147483647"),
         (("--prefix", "svc"), '--prefix: [rules] addressPrefix = "svc": is that of mainnet; choose another one'),
         (("--producer", KEY, "--producer", ON_MAINNET), f"must name {ALICE} once"),
@@ -181,7 +195,7 @@ def test_a_file_is_not_overwritten_unasked(terminal: Terminal) -> None:
     assert [path.name for path in terminal.folder.iterdir()] == ["festival.toml"]
 
 
-ANSWERS = ("FEST", "svcd", "fest", "", "25", "0", "0.001", "0.02", f"bob {KEY}", KEY, f"{KEY}=5", "")
+ANSWERS = ("T0ken", "Token", "FEST", "svcd", "fest", "", "25", "0", "0.001", "0.02", f"bob {KEY}", KEY, f"{KEY}=5", "")
 
 
 def test_a_terminal_asks_what_a_group_decides(terminal: Terminal) -> None:
@@ -190,7 +204,7 @@ def test_a_terminal_asks_what_a_group_decides(terminal: Terminal) -> None:
     params = read_network_file(terminal.folder / "festival.toml")
     assert (params.chain_id, params.address_prefix, params.slots_per_block) == ("FEST", "fest", 6)
     assert (params.initial_reward, params.halving_blocks, params.minimum_fee) == (25 * 10**8, 0, 100_000)
-    assert params.account_minimum == 2_000_000
+    assert (params.account_minimum, params.unit) == (2_000_000, "Token")
     assert params.producers == (encode_address(key_of("alice").hash, "fest"),)
     assert params.allocations == ((params.producers[0], 5 * 10**8),)
     assert "Slots of 10 seconds from block to block [6]: " in told
@@ -200,7 +214,9 @@ def test_a_terminal_asks_what_a_group_decides(terminal: Terminal) -> None:
 
 def test_options_answer_questions(terminal: Terminal) -> None:
     terminal.interactive = True
-    options = "--chain-id A --prefix fest --slots-per-block 6 --reward 20 --halving-blocks 0 --minimum-fee 1"
+    options = (
+        "--unit Token --chain-id A --prefix fest --slots-per-block 6 --reward 20 --halving-blocks 0 --minimum-fee 1"
+    )
     words = (*options.split(), "--account-minimum", "1", "--producer", KEY, "--allocation", f"{KEY}=1")
     assert "[" not in terminal.ok(*NEW, *words).err
     assert "[" not in terminal.ok("network", "new", "fete", "--defaults").err
@@ -217,13 +233,13 @@ def test_show_tells_the_rules_and_the_money(terminal: Terminal) -> None:
     assert f"rules hash     {params.rules_hash.hex()}\n" in told
     assert f"changes hash   {params.changes_hash.hex()}\n" in told
     assert "producers      1, of which 1 must be at work\n" in told
-    assert "reward         20 coins, as long as the supply has room\n" in told
+    assert "reward         20 SVC, as long as the supply has room\n" in told
     assert re.search(r"\n +1 +525,949 +10519080\n", told)
     assert re.search(r"\n +10 +5,259,492 +90071980\n", told)
     assert re.search(r"\n +end +90071980\n", told)
     assert f"Producers from the first block on:\n  {ALICE}\n" in told
     assert f"From height 9 on:\n  {ALICE}\n" in told
-    assert f"Coins from the beginning:\n  {params.allocations[0][0]}  100 coins\n" in told
+    assert f"Coins from the beginning:\n  {params.allocations[0][0]}  100 SVC\n" in told
     shown = json.loads(terminal.ok("network", "show", "festival.toml", "--json").out)
     assert shown["rules"] == params.rules
     assert shown["changes"] == [{"height": "9", "producers": [ALICE]}]

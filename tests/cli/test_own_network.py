@@ -123,7 +123,7 @@ def test_coins_are_sent_and_seen(terminal: Terminal, node: Node) -> None:
     seed.touch(0o600)
     seed.write_bytes(render_seed(key_of("alice").seed, SeedKind.BLOCK))
     terminal.ok("wallet", "import", "--operator-key", "seed", env=FEST)
-    assert terminal.ok("balance", ALICE, env=FEST).out.splitlines()[1] == "balance     100 coins"
+    assert terminal.ok("balance", ALICE, env=FEST).out.splitlines()[1] == "balance     100 SVC"
     told = terminal.ok("balance", ALICE, "--network", "festival.toml").out
     assert told == terminal.ok("balance", ALICE, env=FEST).out
     told = terminal.misuse("balance", ALICE)

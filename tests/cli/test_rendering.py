@@ -1,6 +1,5 @@
 """Amounts, times and tables as text, with control characters escaped."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +7,6 @@ from svcd.chain.encoding import MAX_INTEGER
 from svcd.cli.rendering import (
     TableColumn,
     ellipsize,
-    format_coins,
     format_time,
     pluralize,
     property_table,
@@ -19,14 +17,6 @@ from svcd.cli.rendering import (
 def test_a_table_has_two_columns() -> None:
     assert property_table([("a", "1"), ("longer", "2\n3"), ("none", "")]) == "a       1\nlonger  2\\u{a}3\nnone"
     assert property_table([]) == ""
-
-
-@pytest.mark.parametrize(
-    ("units", "text"),
-    [(0, "0 coins"), (1, "0.00000001 coins"), (10**8, "1 coin"), (10**9, "10 coins"), (150_000_000, "1.5 coins")],
-)
-def test_amounts_in_coins(units: int, text: str) -> None:
-    assert format_coins(units) == text
 
 
 def test_counts() -> None:

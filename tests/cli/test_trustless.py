@@ -117,7 +117,7 @@ def test_a_balance_that_is_proved(world: World) -> None:
     assert shown["tipAgeSeconds"] == int(world.terminal.clock.seconds()) - DEVNET.slot_time(tip.slot) // 1000
     text = rows(world.terminal.ok("balance", bob, "--trustless", "--url", HONEST).out)
     assert (text["balance"], text["agree"], text["block"]) == (
-        "0.05 coins, proved",
+        "0.05 SVC, proved",
         "1 of 1 node",
         "20, 1 confirmation",
     )

@@ -236,8 +236,8 @@ def test_the_paths_of_a_record_lead_back_to_the_order(request: PaymentRequest) -
 )
 def test_an_amount_that_leaves_its_recipient_too_little(amount: int, balance: int, has: str, least: str) -> None:
     assert warning_of(DEVNET, amount, balance=balance) == (
-        f"nobody can pay this now: the recipient has {has} coins and must have 0.01 coins after a transfer; request at"
-        f" least {least} coins, or send coins to the recipient first"
+        f"nobody can pay this now: the recipient has {has} SVC and must have 0.01 SVC after a transfer; request at"
+        f" least {least} SVC, or send coins to the recipient first"
     )
 
 

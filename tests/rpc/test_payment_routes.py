@@ -155,8 +155,8 @@ def test_a_request_that_nobody_can_pay_warns(open_node: Callable[..., Node]) -> 
     client = public_client(open_node(params=evolve(PARAMS, account_minimum=1_000_000)))
     new = {"recipient": address_of("zoe", "svcd"), "amount": "0.009"}
     assert client.ok(REQUEST, new)["payment"]["warning"] == (
-        "nobody can pay this now: the recipient has 0 coins and must have 0.01 coins after a transfer; request at least"
-        " 0.01 coins, or send coins to the recipient first"
+        "nobody can pay this now: the recipient has 0 SVC and must have 0.01 SVC after a transfer; request at least"
+        " 0.01 SVC, or send coins to the recipient first"
     )
     for payable in ({**new, "amount": "0.01"}, {**new, "recipient": BOB}):
         assert "warning" not in client.ok(REQUEST, payable)["payment"]

@@ -85,6 +85,8 @@ class Follower:
 
     node: NodeClient
     as_json: bool
+    unit: str
+    """What coins are called."""
 
     def follow(self, orders: Sequence[str]) -> None:
         """Return when all watches of ``orders`` have ended; raises CommandError.
@@ -135,7 +137,7 @@ class Follower:
             sentence = f"events may be missing, because the node shows the newest {KEPT_EVENTS}"
             click.echo(f"{each.reference}: {sentence}", err=True)
         for event in new:
-            self._put(event.with_members(_named(watch)), event_line(event, watch))
+            self._put(event.with_members(_named(watch)), event_line(event, watch, self.unit))
         if not watch.flag("active"):
             each.ended = True
             ending = {name: watch.verbatim(name) for name in ("ending", "endedAt") if name in watch}

@@ -135,21 +135,21 @@ def check_signature(body: bytes, *, timestamp: str, signature: str, secrets: Seq
     verify(body, timestamp=timestamp, signature=signature, secret=last, now=now)
 
 
-def parse_event(body: bytes) -> ReceivedEvent:
-    """The event in a signed body (docs/webhook-reference.md); raises InvalidEvent."""
+def parse_event(body: bytes, unit: str) -> ReceivedEvent:
+    """The event in a signed body (docs/webhook-reference.md), with coins called ``unit``; raises InvalidEvent."""
     try:
-        return _event(parse_object(body, "the body"))
+        return _event(parse_object(body, "the body"), unit)
     except NoValidResponse as error:
         raise InvalidEvent(f"the body is signed but is not an event: {error}") from None
 
 
-def _event(event: ResponseObject) -> ReceivedEvent:
+def _event(event: ResponseObject, unit: str) -> ReceivedEvent:
     name = event.text("event")
     return ReceivedEvent(
         id=event.text("id"),
         name=name,
         payment=_payment(event.object("payment")) if name.startswith("payment.") else "",
-        subject=subject_of(event),
+        subject=subject_of(event, unit),
         synced="node" not in event or event.object("node").flag("synced"),
         body=event,
     )
@@ -174,9 +174,10 @@ class CallbackResource(Resource):
 
     isLeaf = True
 
-    def __init__(self, secrets: Sequence[str], *, clock: Clock, output: ListenerOutput) -> None:
+    def __init__(self, secrets: Sequence[str], *, unit: str, clock: Clock, output: ListenerOutput) -> None:
         super().__init__()
         self._secrets = secrets
+        self._unit = unit
         self._clock = clock
         self._output = output
         self._seen: dict[str, None] = {}
@@ -204,7 +205,7 @@ class CallbackResource(Resource):
         timestamp, signature = (_single_header(request, name) for name in ("X-Svc-Timestamp", "X-Svc-Signature"))
         now = int(self._clock.seconds())
         check_signature(body, timestamp=timestamp, signature=signature, secrets=self._secrets, now=now)
-        return parse_event(body)
+        return parse_event(body, self._unit)
 
     def _rejection(self, status: int, sentence: str) -> HttpError:
         self._output.rejected(sentence)
@@ -317,7 +318,7 @@ def listen(
     output = _terminal_output(session, listener)
 
     async def work(reactor: Any) -> None:
-        callbacks = CallbackResource(secrets, clock=reactor, output=output)
+        callbacks = CallbackResource(secrets, unit=session.unit, clock=reactor, output=output)
         site = callback_site(callbacks, clock=reactor, random=session.runtime.random)
         await listener.run(reactor, site, lambda url: click.echo(f"listening on {url} until Ctrl-C", err=True))
 

@@ -13,13 +13,13 @@ from click.core import ParameterSource
 from svcd.chain.address import encode_address
 from svcd.chain.errors import RuleViolation
 from svcd.chain.transaction import new_reference
-from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, parse_amount
+from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, format_coins, parse_amount
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import MAX_RESPONSE_BYTES, NodeClient
 from svcd.cli.payment_status import payment_status
-from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
+from svcd.cli.rendering import format_time, pluralize, property_table
 from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
 from svcd.cli.trustless import Claim, Questions, format_work, network_of
@@ -167,7 +167,7 @@ def _payment_rows(proof: Proof, proven: ProvenPayment) -> list[tuple[str, str]]:
         ("network", params.chain_id),
         ("txid", transfer.txid.hex()),
         ("recipient", encode_address(transfer.recipient, params.address_prefix)),
-        ("amount", format_coins(transfer.amount)),
+        ("amount", format_coins(transfer.amount, params.unit)),
         ("reference", transfer.reference or "none"),
         ("sender", encode_address(transfer.sender, params.address_prefix)),
         ("block", f"{block.height}, {block.hash.hex()}"),
@@ -277,7 +277,7 @@ def pay_request(
     _check_request(session, payment, body)
     if "warning" in payment:
         click.echo(f"Warning: {payment.text('warning')}.", err=True)
-    session.print_result(payment, _request_text(payment, session.url))
+    session.print_result(payment, _request_text(payment, session))
 
 
 def _check_request(session: Session, payment: ResponseObject, body: dict[str, object]) -> None:
@@ -309,17 +309,17 @@ def _check_request(session: Session, payment: ResponseObject, body: dict[str, ob
     )
 
 
-def _request_text(payment: ResponseObject, url: str) -> str:
+def _request_text(payment: ResponseObject, session: Session) -> str:
     rows = [
         ("recipient", payment.text("recipient")),
-        ("amount", format_coins(payment.number("amount"))),
+        ("amount", format_coins(payment.number("amount"), session.unit)),
         ("reference", payment.text("reference")),
         ("confirmations", f"{payment.count('requiredConfirmations')} required"),
         ("since height", str(payment.number("sinceHeight"))),
         ("payment URI", payment.text("paymentUri")),
-        ("checkout", url + payment.text("checkoutPath")),
-        ("wallet page", url + payment.text("walletPath")),
-        ("status", url + payment.text("statusPath")),
+        ("checkout", session.url + payment.text("checkoutPath")),
+        ("wallet page", session.url + payment.text("walletPath")),
+        ("status", session.url + payment.text("statusPath")),
     ]
     return property_table(rows)
 
@@ -365,10 +365,11 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
         raise invalid_response(
             f"confirmations.confirmations is {count}, not from {DEFAULT_CONFIRMATIONS} to {MAX_CONFIRMATIONS}"
         )
+    worth = format_amount(amount * coin_price // BASE_UNITS_PER_COIN)
     few = " (the most; they cost less to undo than the payment is worth)" if advice.flag("capped") else ""
     rows = [
         ("confirmations", f"{count}{few}"),
-        ("amount", f"{format_coins(amount)}, worth {format_amount(amount * coin_price // BASE_UNITS_PER_COIN)}"),
+        ("amount", f"{format_coins(amount, session.unit)}, worth {worth}"),
         ("cost to undo", f"{advice.text('costToUndo')} at {advice.text('hashPrice')} for an hour of one core"),
         ("block", f"{advice.number('hashesPerBlock'):,} hashes, the median of {advice.count('blocks')} blocks"),
         ("network", f"{advice.number('hashesPerSecond'):,} hashes a second"),
@@ -437,7 +438,7 @@ def verify(
     if minimum_work is not None:
         raise click.UsageError("--minimum-work needs --trustless or --proof")
     payment = payment_status(session.node(), terms)
-    session.print_result(payment, "\n".join(_payment_lines(payment)))
+    session.print_result(payment, "\n".join(_payment_lines(payment, session.unit)))
 
 
 def _undoing(work: ResponseObject) -> str:
@@ -450,14 +451,14 @@ def _is_given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _payment_lines(payment: ResponseObject) -> Iterator[str]:
+def _payment_lines(payment: ResponseObject, unit: str) -> Iterator[str]:
     confirmations, required = payment.count("confirmations"), payment.count("requiredConfirmations")
     tip = payment.object("tip")
     rows = [
         ("state", payment.text("state")),
         ("confirmations", f"{confirmations} of {required}"),
         ("recipient", payment.text("recipient")),
-        ("amount", format_coins(payment.number("amount"))),
+        ("amount", format_coins(payment.number("amount"), unit)),
         ("reference", payment.text("reference")),
     ]
     if "txid" in payment:
@@ -476,5 +477,5 @@ def _payment_lines(payment: ResponseObject) -> Iterator[str]:
     yield property_table(rows)
     for mismatch in payment.objects("mismatches"):
         yield ""
-        yield f"  another amount: {format_coins(mismatch.number('amount'))}, which does not pay this order"
+        yield f"  another amount: {format_coins(mismatch.number('amount'), unit)}, which does not pay this order"
         yield f"    {mismatch.text('txid')}, {pluralize(mismatch.count('confirmations'), 'confirmation')}"

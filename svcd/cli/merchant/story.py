@@ -6,8 +6,9 @@ Pure functions over a node's answer (docs/webhook-reference.md). Times are Unix 
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from svcd.chain.units import format_coins
 from svcd.cli.answers import ResponseObject
-from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
+from svcd.cli.rendering import format_time, pluralize, property_table
 
 KEPT_EVENTS: Final = 32
 """Events of a watch that a node shows at most."""
@@ -26,28 +27,31 @@ _ENDINGS: Final = {
 }
 
 
-def watch_text(watch: ResponseObject, now: int) -> str:
+def watch_text(watch: ResponseObject, now: int, unit: str) -> str:
     """The terms of a watch, its story if the answer has its events, and what is next; raises CommandError."""
-    parts = [property_table(_terms(watch))]
+    parts = [property_table(_terms(watch, unit))]
     if "events" in watch:
-        parts += _story(watch)
+        parts += _story(watch, unit)
     return "\n\n".join([*parts, f"next: {next_step(watch, now)}"])
 
 
-def event_text(event: ResponseObject, required: int | None = None) -> str:
-    """An event, its blocks and its delivery, in some lines; ``required`` are the confirmations that it needs."""
+def event_text(event: ResponseObject, unit: str, required: int | None = None) -> str:
+    """An event, its blocks and its delivery, in some lines; ``required`` are the confirmations that it needs.
+
+    Coins are called ``unit``.
+    """
     content = event.object("content")
-    heading = f"{format_time(event.number('createdAt'))}  {event.text('event')}: {_heading(content, required)}"
+    heading = f"{format_time(event.number('createdAt'))}  {event.text('event')}: {_heading(content, unit, required)}"
     below = [*_details(content), _delivery(event), event.text("id")]
     return "\n".join([heading, *(f"    {line}" for line in below)])
 
 
-def event_line(event: ResponseObject, watch: ResponseObject) -> str:
-    """A new event of a watch in one line: time, order, event, state and confirmations."""
+def event_line(event: ResponseObject, watch: ResponseObject, unit: str) -> str:
+    """A new event of a watch in one line: time, order, event, state and confirmations; coins are called ``unit``."""
     content = event.object("content")
     state = "" if _is_aside(content) else _short_state(content.object("payment"), watch.count("requiredConfirmations"))
     name = [format_time(event.number("createdAt")), watch.text("reference"), event.text("event")]
-    return "  ".join(filter(None, [*name, state, subject_of(content)]))
+    return "  ".join(filter(None, [*name, state, subject_of(content, unit)]))
 
 
 def standing_line(watch: ResponseObject) -> str:
@@ -77,11 +81,14 @@ def active_text(watch: ResponseObject) -> str:
     return f"no, {watch.text('ending')}" if "ending" in watch else "no"
 
 
-def subject_of(content: ResponseObject) -> str:
-    """What an event is about besides the payment: a mismatched transfer, how a payment was dropped, or an alarm."""
+def subject_of(content: ResponseObject, unit: str) -> str:
+    """What an event is about besides the payment: a mismatched transfer, how a payment was dropped, or an alarm.
+
+    Coins are called ``unit``.
+    """
     if "mismatch" in content:
         mismatch = content.object("mismatch")
-        return f"{mismatch.text('kind')}: {mismatch.text('amountSvc')} coins"
+        return f"{mismatch.text('kind')}: {mismatch.text('amountSvc')} {unit}"
     if "dropped" in content:
         return content.object("dropped").text("reason")
     return content.object("alarm").text("kind") if "alarm" in content else ""
@@ -201,14 +208,14 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th')}"
 
 
-def _terms(watch: ResponseObject) -> list[tuple[str, str]]:
+def _terms(watch: ResponseObject, unit: str) -> list[tuple[str, str]]:
     payment = watch.object("payment")
     rows = [
         ("watch", watch.text("id")),
         ("active", active_text(watch)),
         ("reference", watch.text("reference")),
         ("recipient", watch.text("recipient")),
-        ("amount", format_coins(watch.number("amount"))),
+        ("amount", format_coins(watch.number("amount"), unit)),
         ("confirmations", f"{watch.count('requiredConfirmations')} required"),
         ("last state", watch.text("lastState")),
         ("payment", _state(payment, payment.count("requiredConfirmations"))),
@@ -232,13 +239,13 @@ def _terms(watch: ResponseObject) -> list[tuple[str, str]]:
     return rows
 
 
-def _story(watch: ResponseObject) -> list[str]:
+def _story(watch: ResponseObject, unit: str) -> list[str]:
     """The registration, the events, oldest first, and the end."""
     events, required = watch.objects("events"), watch.count("requiredConfirmations")
     told = [f"{format_time(watch.number('createdAt'))}  registered"]
     if len(events) == KEPT_EVENTS:
         told.append(f"(the node shows the newest {KEPT_EVENTS} events; there may have been others before)")
-    told += [event_text(event, required) for event in reversed(events)]
+    told += [event_text(event, unit, required) for event in reversed(events)]
     if "endedAt" in watch:
         told.append(f"{format_time(watch.number('endedAt'))}  {ending_of(watch)}")
     if "moreMismatches" in watch and watch.flag("moreMismatches"):
@@ -251,8 +258,8 @@ def _is_aside(content: ResponseObject) -> bool:
     return "mismatch" in content or "alarm" in content
 
 
-def _heading(content: ResponseObject, required: int | None) -> str:
-    return subject_of(content) if _is_aside(content) else _state(content.object("payment"), required)
+def _heading(content: ResponseObject, unit: str, required: int | None) -> str:
+    return subject_of(content, unit) if _is_aside(content) else _state(content.object("payment"), required)
 
 
 def _short_state(payment: ResponseObject, required: int) -> str:

@@ -215,7 +215,7 @@ def follow(context: click.Context, orders: tuple[str, ...], token_file: Path | N
       svc webhook watch svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --json --token-file read-only-token
     """
     session: Session = context.obj
-    follower = Follower(_node(session, token_file, reads=True), session.as_json)
+    follower = Follower(_node(session, token_file, reads=True), session.as_json, session.unit)
     try:
         follower.follow(orders)
     except KeyboardInterrupt:
@@ -319,7 +319,7 @@ def list_events(session: Session, wanted: str, token_file: Path | None) -> None:
     """
     watch = find_watch(_node(session, token_file, reads=True), wanted)
     required = watch.count("requiredConfirmations")
-    text = "\n\n".join(event_text(event, required) for event in watch.objects("events")) or "no events"
+    text = "\n\n".join(event_text(event, session.unit, required) for event in watch.objects("events")) or "no events"
     session.print_result({"events": watch.verbatim("events")}, text)
 
 
@@ -341,7 +341,7 @@ def redeliver(session: Session, id: str, event: str, token_file: Path | None) ->
     path = f"{PATH}/{id}/events/{event}/redeliver"
     answer = _node(session, token_file).post(path, {}).object("event")
     answer.check(id=event)
-    session.print_result(answer, event_text(answer))
+    session.print_result(answer, event_text(answer, session.unit))
 
 
 @click.command("test")
@@ -366,7 +366,7 @@ def send_test(session: Session, callback_url: str, token_file: Path | None) -> N
 
 
 def _print_watch(session: Session, watch: ResponseObject) -> None:
-    session.print_result(watch, watch_text(watch, session.runtime.clock.milliseconds()))
+    session.print_result(watch, watch_text(watch, session.runtime.clock.milliseconds(), session.unit))
 
 
 def _node(session: Session, token_file: Path | None, *, reads: bool = False) -> NodeClient:

@@ -5,13 +5,14 @@ from typing import Final
 
 import click
 
-from svcd.chain.units import format_amount, parse_amount
+from svcd.chain.params import DEVNET
+from svcd.chain.units import format_amount, format_coins, parse_amount
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject
 from svcd.cli.chain_commands import is_alone, sync_state
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import format_coins, pluralize, property_table
+from svcd.cli.rendering import pluralize, property_table
 from svcd.cli.session import Session
 
 CHUNK: Final = 100
@@ -95,7 +96,7 @@ def faucet(session: Session, recipient: str, amount: int) -> None:
     body = {"recipient": recipient, "amount": format_amount(amount)}
     response = _ask_devnet(session.operator(), "/operator/faucet", body)
     txid = response.hash("txid")
-    rows = [("txid", txid), ("amount", format_coins(amount)), ("recipient", recipient)]
+    rows = [("txid", txid), ("amount", format_coins(amount, DEVNET.unit)), ("recipient", recipient)]
     session.print_result({"txid": txid}, property_table(rows))
 
 

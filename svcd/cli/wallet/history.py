@@ -24,9 +24,7 @@ from svcd.keyfile import Keyfile
 
 MAX_LIMIT: Final = 100
 _CURSOR: Final = re.compile("[0-9]{1,16}-[0-9]{1,16}")
-_COLUMNS: Final = (
-    TableColumn("time (UTC)"),
-    TableColumn("coins", align_right=True),
+_FURTHER_COLUMNS: Final = (
     TableColumn("from or to", min_width=13),
     TableColumn("reference", min_width=9),
     TableColumn("fee", align_right=True),
@@ -132,7 +130,8 @@ def _lines(page: _HistoryPage, width: int | None) -> Iterator[str]:
     rows = [_pending_row(pending, page) for pending in reversed(page.pending)]
     rows += [_row(record, page.address) for record in page.records]
     if rows:
-        yield table(_COLUMNS, rows, width)
+        first = TableColumn("time (UTC)"), TableColumn(page.params.unit, align_right=True)
+        yield table((*first, *_FURTHER_COLUMNS), rows, width)
     elif page.prune_height:
         yield f"no transfer from or to {page.address} in the blocks that this node has"
     else:

@@ -21,10 +21,10 @@ from svcd.chain.encoding import canonical, exact_fields, parse_json, parse_wire_
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.units import format_coins
 from svcd.cli.chain_commands import transaction
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import format_coins
 from svcd.cli.secure_files import lock_file, read_bounded, replace_file
 from svcd.cli.wallet.preflight import AccountView, SendRequest
 
@@ -227,9 +227,9 @@ class Reconciliation:
             transfer = each.transfer
             recipient = encode_address(transfer.recipient, params.address_prefix)
             raise CommandError(
-                f"no node acknowledged the earlier transfer of {format_coins(transfer.amount)} to {recipient}"
-                f" ({transfer.txid.hex()}): repeat that command first to send it again; or replace it with this"
-                f" transfer by --nonce {transfer.nonce}"
+                f"no node acknowledged the earlier transfer of {format_coins(transfer.amount, params.unit)} to"
+                f" {recipient} ({transfer.txid.hex()}): repeat that command first to send it again; or replace it with"
+                f" this transfer by --nonce {transfer.nonce}"
             )
 
 

@@ -1,6 +1,7 @@
 """The checks before a transfer is signed: pure functions of the request and the node's responses."""
 
 from collections.abc import Collection
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -8,11 +9,12 @@ from attrs import frozen
 from svcd.chain.address import decode_address
 from svcd.chain.params import NetworkParams, known_networks
 from svcd.chain.transaction import Draft, Transfer
+from svcd.chain.units import format_coins
 from svcd.cli.answers import ResponseObject
 from svcd.cli.chain_commands import account
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import Rows, format_coins, pluralize
+from svcd.cli.rendering import Rows, pluralize
 from svcd.keyfile import Keyfile
 
 MAX_CLOCK_DIFFERENCE: Final = 5 * 60 * 1000
@@ -74,8 +76,8 @@ def suggested_fee(node: NodeClient, params: NetworkParams) -> int:
     maximum = MAX_FEE_FACTOR * params.minimum_fee
     if fee > maximum:
         raise CommandError(
-            f"the node suggests a fee of {format_coins(fee)}, more than the {format_coins(maximum)} that svc pays"
-            " without asking; give the fee with --fee"
+            f"the node suggests a fee of {format_coins(fee, params.unit)}, more than the"
+            f" {format_coins(maximum, params.unit)} that svc pays without asking; give the fee with --fee"
         )
     return fee
 
@@ -103,8 +105,8 @@ def network_params(
         claimed = consensus.number(field)
         if claimed != known_minimum:
             raise CommandError(
-                f"the node claims to be on {chain_id}, but its {name} is {format_coins(claimed)} and not"
-                f" {format_coins(known_minimum)}: do not trust it"
+                f"the node claims to be on {chain_id}, but its {name} is {format_coins(claimed, params.unit)} and not"
+                f" {format_coins(known_minimum, params.unit)}: do not trust it"
             )
     return params
 
@@ -176,11 +178,12 @@ def build_draft(request: SendRequest, view: AccountView, now: int, *, received: 
     Raises CommandError, or RuleViolation for a recipient that is not an address of the network.
     """
     decode_address(request.recipient, view.params.address_prefix, "recipient")
-    minimum = view.params.minimum_fee
+    minimum, unit = view.params.minimum_fee, view.params.unit
     fee = minimum if request.fee is None else request.fee
     if fee < minimum:
         raise CommandError(
-            f"a fee of {format_coins(fee)} is too low; the network requires at least {format_coins(minimum)}"
+            f"a fee of {format_coins(fee, unit)} is too low; the network requires at least"
+            f" {format_coins(minimum, unit)}"
         )
     nonce = view.pending_nonce if request.nonce is None else request.nonce
     if nonce < view.nonce:
@@ -199,22 +202,21 @@ def build_draft(request: SendRequest, view: AccountView, now: int, *, received: 
 def _check_minimums(amount: int, fee: int, nonce: int, view: AccountView, received: int | None) -> None:
     """Raise CommandError unless sender and recipient are left with the account minimum (docs/protocol.md 4)."""
     minimum, available = view.params.account_minimum, _available(view, nonce)
+    coins = partial(format_coins, unit=view.params.unit)
     missing = amount + fee + minimum - available
     if missing > 0:
-        waiting = format_coins(view.balance - available)
+        waiting = coins(view.balance - available)
         after = f", of which {waiting} are spent by transfers that wait," if available < view.balance else ""
         maximum = amount - missing
-        advice = (
-            f"; you can send at most {format_coins(maximum)}" if maximum > 0 and not _is_unsure(view, nonce) else ""
-        )
+        advice = f"; you can send at most {coins(maximum)}" if maximum > 0 and not _is_unsure(view, nonce) else ""
         raise CommandError(
-            f"the balance of {format_coins(view.balance)}{after} is {format_coins(missing)} too low: the amount is"
-            f" {format_coins(amount)}, the fee {format_coins(fee)}, and {format_coins(minimum)} must remain{advice}"
+            f"the balance of {coins(view.balance)}{after} is {coins(missing)} too low: the amount is"
+            f" {coins(amount)}, the fee {coins(fee)}, and {coins(minimum)} must remain{advice}"
         )
     if received is not None and received + amount < minimum:
         raise CommandError(
-            f"the recipient has {format_coins(received)} and must have {format_coins(minimum)} after the transfer:"
-            f" send at least {format_coins(minimum - received)}"
+            f"the recipient has {coins(received)} and must have {coins(minimum)} after the transfer:"
+            f" send at least {coins(minimum - received)}"
         )
 
 
@@ -237,16 +239,17 @@ def _is_unsure(view: AccountView, nonce: int) -> bool:
 
 def review(draft: Draft, view: AccountView, sender: str) -> Rows:
     """The summary that the user must see before signing."""
+    coins = partial(format_coins, unit=view.params.unit)
     spent = draft.fee if draft.recipient == sender else draft.amount + draft.fee
     return [
         ("network", f"{view.params.chain_id} ({view.params.name})"),
         ("from", sender),
         ("recipient", draft.recipient),
-        ("amount", format_coins(draft.amount)),
+        ("amount", coins(draft.amount)),
         ("reference", draft.reference or "none"),
-        ("fee", format_coins(draft.fee)),
-        ("total", format_coins(draft.amount + draft.fee)),
-        ("balance after", format_coins(_available(view, draft.nonce) - spent)),
+        ("fee", coins(draft.fee)),
+        ("total", coins(draft.amount + draft.fee)),
+        ("balance after", coins(_available(view, draft.nonce) - spent)),
         ("nonce", str(draft.nonce)),
     ]
 

@@ -1,5 +1,6 @@
 """`svc wallet refund`: send a payment back to its sender (docs/command-line.md "A wallet")."""
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -9,13 +10,13 @@ from attrs import evolve, frozen
 from svcd.chain.address import encode_address
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
-from svcd.chain.units import format_amount, parse_amount
+from svcd.chain.units import format_amount, format_coins, parse_amount
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject
 from svcd.cli.chain_commands import transaction, transfer_of
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import format_coins, format_time, property_table
+from svcd.cli.rendering import format_time, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.pending import PendingFile
 from svcd.cli.wallet.preflight import AccountView, SendRequest, fetch_account_view
@@ -98,10 +99,10 @@ def refund(
     fetch_account_view(node, opened)  # Checks network and clock first.
     payment = _received(node, opened, txid)
     files = keyfile, password_file
-    request = evolve(_refund_of(payment, amount), fee=fee, nonce=nonce, again=again)
+    request = evolve(_refund_of(payment, amount, session.unit), fee=fee, nonce=nonce, again=again)
     outgoing = OutgoingPayment.of(session, opened, request, files, assume_yes=yes)
     refunded = _refunded(node, payment, outgoing.pending)
-    click.echo(f"{property_table(_rows(payment, refunded))}\n\nThe refund:", err=True)
+    click.echo(f"{property_table(_rows(payment, refunded, session.unit))}\n\nThe refund:", err=True)
 
     def objections(node: NodeClient, view: AccountView, nonce: int) -> list[str]:
         # Asked anew, because the keyfile is locked only now.
@@ -109,7 +110,7 @@ def refund(
         paid = _paid(node, payment)
         return [
             *_objections_to_refund(view, payment, confirmations),
-            *objections_to_refunded(refunded, paid, request.amount, already=already, assume_yes=yes),
+            *objections_to_refunded(refunded, paid, request.amount, session.unit, already=already, assume_yes=yes),
         ]
 
     result = send_payment(node, evolve(outgoing, objections=objections))
@@ -140,27 +141,28 @@ def _parse(record: ResponseObject, txid: str, params: NetworkParams) -> Received
     )
 
 
-def _refund_of(payment: ReceivedPayment, amount: int | None) -> SendRequest:
+def _refund_of(payment: ReceivedPayment, amount: int | None, unit: str) -> SendRequest:
     """The transfer that refunds ``amount``, or all of the payment; raises CommandError."""
     paid = payment.transfer.amount
     if amount is not None and amount > paid:
         raise CommandError(
-            f"a refund cannot exceed the payment of {format_coins(paid)}; give --amount {format_amount(paid)} or less"
+            f"a refund cannot exceed the payment of {format_coins(paid, unit)}; give --amount {format_amount(paid)} or"
+            " less"
         )
     return SendRequest(
         recipient=payment.sender, amount=paid if amount is None else amount, reference=payment.refund_reference
     )
 
 
-def _rows(payment: ReceivedPayment, refunded: int) -> list[tuple[str, str]]:
+def _rows(payment: ReceivedPayment, refunded: int, unit: str) -> list[tuple[str, str]]:
     return [
         ("payment", payment.transfer.txid.hex()),
         ("from", payment.sender),
-        ("amount", format_coins(payment.transfer.amount)),
+        ("amount", format_coins(payment.transfer.amount, unit)),
         ("reference", payment.transfer.reference or "none"),
         ("time", format_time(payment.block_time)),
         ("confirmations", str(payment.confirmations)),
-        ("refunded so far", format_coins(refunded)),
+        ("refunded so far", format_coins(refunded, unit)),
     ]
 
 
@@ -178,20 +180,21 @@ def _objections_to_refund(view: AccountView, payment: ReceivedPayment, confirmat
 
 
 def objections_to_refunded(
-    refunded: int, paid: int, amount: int, *, already: int | None, assume_yes: bool
+    refunded: int, paid: int, amount: int, unit: str, *, already: int | None, assume_yes: bool
 ) -> list[str]:
     """Reasons against a further refund of ``amount`` after earlier ones of ``refunded``, one sentence each.
 
     ``paid`` is what the sender has paid under the reference, ``already`` what the user knows to have been refunded.
     The sums alone cannot tell a repeated command from an intended further refund: only the user knows that.
     """
+    coins = partial(format_coins, unit=unit)
     found = []
     if already is not None and already != refunded:
-        found.append(f"--already says {format_coins(already)}, and {format_coins(refunded)} have been refunded so far")
+        found.append(f"--already says {coins(already)}, and {coins(refunded)} have been refunded so far")
     elif refunded and (already is None or refunded + amount > paid):
         hint = f": a further refund needs --already {format_amount(refunded)}" if assume_yes and already is None else ""
         found.append(
-            f"{format_coins(refunded)} of the {format_coins(paid)} that this sender has paid under the reference have"
+            f"{coins(refunded)} of the {coins(paid)} that this sender has paid under the reference have"
             f" been refunded already{hint}"
         )
     return found

@@ -16,13 +16,13 @@ from svcd.chain.encoding import parse_wire_object
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Draft, Transfer, check_reference, sign_transfer
-from svcd.chain.units import parse_amount
+from svcd.chain.units import format_coins, parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient
 from svcd.cli.payment_status import payment_status
 from svcd.cli.prompts import PasswordSource, confirm
-from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
+from svcd.cli.rendering import format_time, pluralize, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.payment_link import PaymentLink, parse_link
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, Reconciliation, depths, reconcile
@@ -347,7 +347,7 @@ def _sign_new(
     _show(payment, draft, view)
     _warn_of_earlier(draft, earlier, same)
     if payment.request.fee is None and draft.fee > view.params.minimum_fee:
-        minimum = format_coins(view.params.minimum_fee)
+        minimum = format_coins(view.params.minimum_fee, view.params.unit)
         click.echo(f"Warning: the node suggests this fee, which is above the minimum of {minimum}.", err=True)
     _warn_if_paid(node, payment, view, same)
     for sentence in [] if payment.objections is None else payment.objections(node, view, draft.nonce):

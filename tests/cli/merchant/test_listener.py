@@ -55,7 +55,9 @@ def send(heard: Heard) -> Iterator[Callable[..., tuple[int, Any]]]:
     """`send(body, headers, method)` returns status and JSON of the response."""
     clock = Clock()
     clock.advance(NOW)
-    callbacks = CallbackResource([SECRET], clock=clock, output=ListenerOutput(heard.event, heard.rejected.append))
+    callbacks = CallbackResource(
+        [SECRET], unit="Token", clock=clock, output=ListenerOutput(heard.event, heard.rejected.append)
+    )
     network = Network(clock, callback_site(callbacks, clock=clock, random=lambda size: bytes(size)))
 
     def send(body: bytes, sent: dict[str, Any] | None = None, method: str = "POST") -> tuple[int, Any]:
@@ -216,7 +218,7 @@ def test_any_of_the_secrets_is_accepted() -> None:
 
 
 def test_an_event_in_one_line() -> None:
-    read = parse_event(BODY)
+    read = parse_event(BODY, "Token")
     line = "2026-11-20 00:00:01 UTC  payment.confirming  order-17  confirming 3 of 12  svcevt_" + "0" * 31 + "1"
     assert read.line(NOW, repeated=False) == line
     assert read.line(NOW, repeated=True) == f"{line}  again"
@@ -227,7 +229,7 @@ def test_an_event_in_one_line() -> None:
     [
         ({"node": {"synced": True}}, []),
         ({"node": {"synced": False}}, ["the node is not synced"]),
-        ({"event": "payment.mismatched", "mismatch": {"kind": "late", "amountSvc": "2.5"}}, ["late: 2.5 coins"]),
+        ({"event": "payment.mismatched", "mismatch": {"kind": "late", "amountSvc": "2.5"}}, ["late: 2.5 Token"]),
         (
             {"event": "node.alarm", "alarm": {"kind": "outage"}, "node": {"synced": False}},
             ["outage", "the node is not synced"],
@@ -235,17 +237,17 @@ def test_an_event_in_one_line() -> None:
     ],
 )
 def test_further_content_of_an_event_follows_its_id(more: dict[str, Any], notes: list[str]) -> None:
-    read = parse_event(encoded(event(**more)))
+    read = parse_event(encoded(event(**more)), "Token")
     assert read.line(NOW, repeated=True).split("  ")[-len(notes) - 2 :] == [read.id, *notes, "again"]
 
 
 def test_an_event_cannot_drive_the_terminal() -> None:
-    assert "\x1b" not in parse_event(encoded(event(event="\x1b[2J"))).line(NOW, repeated=False)
+    assert "\x1b" not in parse_event(encoded(event(event="\x1b[2J")), "Token").line(NOW, repeated=False)
 
 
 def test_json_is_printed_on_one_line() -> None:
     sent = event(extra="\u2028\n")
-    written = parse_event(json.dumps(sent, indent=2, ensure_ascii=False).encode()).json()
+    written = parse_event(json.dumps(sent, indent=2, ensure_ascii=False).encode(), "Token").json()
     assert written.isascii()
     assert len(written.splitlines()) == 1
     assert json.loads(written) == sent
@@ -267,4 +269,4 @@ def test_json_is_printed_on_one_line() -> None:
 )
 def test_signed_bodies_that_are_no_events_are_rejected(body: bytes) -> None:
     with pytest.raises(InvalidEvent, match="the body is signed but is not"):
-        parse_event(body)
+        parse_event(body, "Token")

@@ -34,7 +34,7 @@ def test_a_request_is_printed_with_its_links(node: Node, terminal: Terminal) -> 
     uri = f"svc:{OTHER}?amount=2.5&ref=order-1&confirmations=3&label=Tea%20%26%20cake"
     assert told == {
         "recipient": OTHER,
-        "amount": "2.5 coins",
+        "amount": "2.5 SVC",
         "reference": "order-1",
         "confirmations": "3 required",
         "since height": "0",
@@ -58,8 +58,8 @@ def test_a_request_as_json_is_the_payment_object(node: Node, terminal: Terminal)
 def test_a_request_that_nobody_can_pay_warns(node: Node, terminal: Terminal) -> None:
     told = terminal.ok("pay-request", OTHER, "0.009", "--json")
     warning = (
-        "nobody can pay this now: the recipient has 0 coins and must have 0.01 coins after a transfer; request at least"
-        " 0.01 coins, or send coins to the recipient first"
+        "nobody can pay this now: the recipient has 0 SVC and must have 0.01 SVC after a transfer; request at least"
+        " 0.01 SVC, or send coins to the recipient first"
     )
     assert json.loads(told.out)["warning"] == warning
     assert told.err == f"Warning: {warning}.\n"
@@ -129,7 +129,7 @@ def test_an_unpaid_order(node: Node, terminal: Terminal) -> None:
         "state": "unpaid",
         "confirmations": "0 of 12",
         "recipient": OTHER,
-        "amount": "2.5 coins",
+        "amount": "2.5 SVC",
         "reference": "order-1",
         "matches": "0 transfers",
         "tip": f"0, {DEVNET.genesis_hash.hex()}",
@@ -163,7 +163,7 @@ def test_payments_of_another_amount_are_shown(node: Node, terminal: Terminal, pa
     text = terminal.ok("verify", "order-1", OTHER, "2.4").out
     assert text.splitlines()[-3:] == [
         "",
-        "  another amount: 2.5 coins, which does not pay this order",
+        "  another amount: 2.5 SVC, which does not pay this order",
         f"    {paid}, 1 confirmation",
     ]
 
@@ -244,7 +244,7 @@ def test_confirmations_for_an_amount(node: Node, terminal: Terminal) -> None:
     terminal.ok("node", "mine", 3)
     told = rows(terminal.ok("confirmations", "250", "--coin-price", "0.5").out)
     assert told["confirmations"].startswith("1000 (the most")
-    assert told["amount"] == "250 coins, worth 125"
+    assert told["amount"] == "250 SVC, worth 125"
     assert told["core"] == "138 hashes a second"
     few = json.loads(terminal.ok("confirmations", "0.00000001", "--hash-price", "0.02", "--json").out)
     hashes = int(few["hashesPerBlock"])

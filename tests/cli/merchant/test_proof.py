@@ -79,7 +79,7 @@ def test_a_proof_needs_no_tip(session: Session, file: Path, capsys: pytest.Captu
         "network": "SVC-DEVNET",
         "txid": BLOCKS[1].transfers[0].txid.hex(),
         "recipient": BOB,
-        "amount": "0.05 coins",
+        "amount": "0.05 SVC",
         "reference": "order-1",
         "sender": address_of("alice", "svcd"),
         "block": f"2, {BLOCKS[1].header.hash.hex()}",
@@ -119,7 +119,7 @@ def test_without_terms_the_payment_is_shown(
     path.write_bytes(rendered(CHAIN, BLOCKS, 2, 1))
     verify_proof(session, ProofClaim(path, None))
     told = rows(capsys.readouterr().out)
-    assert (told["amount"], told["reference"], told["recipient"]) == ("0.00000006 coins", "none", BOB)
+    assert (told["amount"], told["reference"], told["recipient"]) == ("0.00000006 SVC", "none", BOB)
     session.as_json = True
     verify_proof(session, ProofClaim(path, None))
     assert "reference" not in json.loads(capsys.readouterr().out)

@@ -147,7 +147,7 @@ def test_a_deadline_and_what_comes_after_it(terminal: Terminal, watched: Watched
     take(watched, *(watched.node.builder.chain(FORK)[f"b{number}"] for number in (1, 2, 3)))
     assert milliseconds(watched.clock) >= deadline
     late = shown(terminal)
-    assert "payment.mismatched: late: 0.00005 coins" in heads(late)
+    assert "payment.mismatched: late: 0.00005 SVC" in heads(late)
 
 
 def test_too_little_is_part_of_the_story(terminal: Terminal, watched: Watched) -> None:
@@ -155,7 +155,7 @@ def test_too_little_is_part_of_the_story(terminal: Terminal, watched: Watched) -
     blocks = watched.node.builder.chain(FORK)
     take(watched, *(blocks[f"b{number}"] for number in (1, 2, 3)))
     text = shown(terminal)
-    assert heads(text)[1] == "payment.mismatched: too-little: 0.00005 coins"
+    assert heads(text)[1] == "payment.mismatched: too-little: 0.00005 SVC"
     (transfer,) = blocks["b3"].transfers
     assert f"\n    txid  {transfer.txid.hex()}\n    tip   3 {blocks['b3'].header.hash.hex()}\n" in text
     assert f"\n    from  {watched.node.address('alice')}\n" in text
@@ -280,7 +280,7 @@ def delivery(**changes: Any) -> dict[str, Any]:
 def test_the_delivery_of_an_event(changes: dict[str, Any], line: str) -> None:
     event = ResponseObject("event", delivery(**changes))
     heading = "2026-11-20 00:00:01 UTC  payment.confirming: confirming, 1 confirmation\n    block 7 aa"
-    assert event_text(event) == f"{heading}\n    {line}\n    {EVENT}"
+    assert event_text(event, "SVC") == f"{heading}\n    {line}\n    {EVENT}"
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_the_sentence_about_the_next_event(changes: dict[str, Any], sentence: st
 
 
 def test_a_long_story_says_that_its_beginning_may_be_missing() -> None:
-    text = watch_text(watch(events=[delivery()] * KEPT_EVENTS, moreMismatches=True, warning="too short"), NOW)
+    text = watch_text(watch(events=[delivery()] * KEPT_EVENTS, moreMismatches=True, warning="too short"), NOW, "SVC")
     assert "(the node shows the newest 32 events; there may have been others before)" in text
     assert "(the watch has reported as many mismatches as it may, and reports no more of them)" in text
     assert "\nwarning        too short" in text

@@ -118,7 +118,7 @@ def test_register_sends_only_required_fields_by_default(terminal: Terminal, keep
         "active": "yes",
         "reference": "order-17",
         "recipient": OTHER,
-        "amount": "25 coins",
+        "amount": "25 SVC",
         "confirmations": "12 required",
         "last state": "unpaid",
         "payment": "unpaid, 0 of 12 confirmations",

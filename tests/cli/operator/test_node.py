@@ -114,7 +114,7 @@ def test_a_producer_is_a_seed(terminal: Terminal) -> None:
 
 def test_faucet_pays_with_the_next_block(node: Node, terminal: Terminal) -> None:
     told = terminal.ok("node", "faucet", OTHER, "12.5").out
-    assert "amount     12.5 coins" in told
+    assert "amount     12.5 SVC" in told
     terminal.ok("node", "mine", 1)
     assert json.loads(terminal.ok("balance", OTHER, "--json").out)["balanceSvc"] == "12.5"
 

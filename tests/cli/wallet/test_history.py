@@ -17,7 +17,7 @@ def test_history_shows_incoming_outgoing_and_pending_transfers(rich: Node, termi
     terminal.ok("node", "mine", 1)
     terminal.ok(*PAY, "--yes", env=KNOWN)
     lines = terminal.ok("wallet", "history").out.splitlines()
-    assert lines[0].split() == ["time", "(UTC)", "coins", "from", "or", "to", "reference", "fee", "depth", "txid"]
+    assert lines[0].split() == ["time", "(UTC)", "SVC", "from", "or", "to", "reference", "fee", "depth", "txid"]
     cells = [line.split()[2:-1] for line in lines[1:]]
     assert cells[0] == ["-2", OTHER, "order-17", "0.0001", "pending"]
     assert cells[1] == ["0", "itself", "0.0001", "1"]

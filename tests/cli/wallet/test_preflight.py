@@ -113,7 +113,7 @@ def test_given_values_are_used() -> None:
 def test_a_fee_below_the_minimum_is_rejected() -> None:
     build_draft(evolve(WISH, fee=FEE), VIEW, NOW)
     with pytest.raises(
-        CommandError, match=r"a fee of 0\.00009999 coins is too low; the network requires at least 0\.0001 coins"
+        CommandError, match=r"a fee of 0\.00009999 SVC is too low; the network requires at least 0\.0001 SVC"
     ):
         build_draft(evolve(WISH, fee=FEE - 1), VIEW, NOW)
 
@@ -134,15 +134,15 @@ def test_the_balance_may_be_spent_but_for_the_account_minimum() -> None:
     with pytest.raises(CommandError) as refused:
         build_draft(WISH, having(enough - 1), NOW)
     assert str(refused.value) == (
-        "the balance of 2.01009999 coins is 0.00000001 coins too low: the amount is 2 coins, the fee 0.0001 coins, and"
-        " 0.01 coins must remain; you can send at most 1.99999999 coins"
+        "the balance of 2.01009999 SVC is 0.00000001 SVC too low: the amount is 2 SVC, the fee 0.0001 SVC, and"
+        " 0.01 SVC must remain; you can send at most 1.99999999 SVC"
     )
     build_draft(evolve(WISH, amount=2 * COIN - 1), having(enough - 1), NOW)
 
 
 def test_of_the_account_minimum_nothing_can_be_sent() -> None:
     build_draft(evolve(WISH, amount=1), having(LEAST + FEE + 1), NOW)
-    with pytest.raises(CommandError, match=r"and 0\.01 coins must remain$"):
+    with pytest.raises(CommandError, match=r"and 0\.01 SVC must remain$"):
         build_draft(evolve(WISH, amount=1), having(LEAST + FEE), NOW)
 
 
@@ -150,7 +150,7 @@ def test_of_the_account_minimum_nothing_can_be_sent() -> None:
 def test_the_recipient_must_have_the_account_minimum_afterwards(received: int, least: str) -> None:
     enough = LEAST - received
     build_draft(evolve(WISH, amount=enough), VIEW, NOW, received=received)
-    with pytest.raises(CommandError, match=rf"must have 0\.01 coins after the transfer: send at least {least} coins$"):
+    with pytest.raises(CommandError, match=rf"must have 0\.01 SVC after the transfer: send at least {least} SVC$"):
         build_draft(evolve(WISH, amount=enough - 1), VIEW, NOW, received=received)
 
 
@@ -159,32 +159,30 @@ def test_pending_amounts_are_not_spent_again() -> None:
     with pytest.raises(CommandError) as refused:
         build_draft(WISH, waiting, NOW)
     assert str(refused.value) == (
-        "the balance of 10 coins, of which 9 coins are spent by transfers that wait, is 1.0101 coins too low:"
-        " the amount is 2 coins, the fee 0.0001 coins, and 0.01 coins must remain; you can send at most 0.9899 coins"
+        "the balance of 10 SVC, of which 9 SVC are spent by transfers that wait, is 1.0101 SVC too low:"
+        " the amount is 2 SVC, the fee 0.0001 SVC, and 0.01 SVC must remain; you can send at most 0.9899 SVC"
     )
     enough = evolve(waiting, pending_balance=3 * COIN)
-    assert ("balance after", "0.9999 coins") in review(build_draft(WISH, enough, NOW), enough, ADDRESS)
+    assert ("balance after", "0.9999 SVC") in review(build_draft(WISH, enough, NOW), enough, ADDRESS)
 
 
 def test_a_replacement_may_spend_what_the_replaced_transfer_does_and_not_what_the_others_do() -> None:
     replaced = sign_transfer(evolve(DRAFT, amount=4 * COIN), seed=SEED, params=DEVNET)
     waiting = evolve(VIEW, pending_nonce=5, pending_balance=COIN, replaced=replaced)
     draft = build_draft(evolve(WISH, nonce=3, amount=4 * COIN), waiting, NOW)
-    assert ("balance after", "1 coin") in review(draft, waiting, ADDRESS)
+    assert ("balance after", "1 SVC") in review(draft, waiting, ADDRESS)
     assert "the balance after counts what the others spend" in warnings(draft, waiting, ADDRESS)[0]
     most = 5 * COIN - DEVNET.account_minimum
     build_draft(evolve(WISH, nonce=3, amount=most), waiting, NOW)
-    with pytest.raises(CommandError, match=r"you can send at most 4\.99 coins$"):
+    with pytest.raises(CommandError, match=r"you can send at most 4\.99 SVC$"):
         build_draft(evolve(WISH, nonce=3, amount=most + 1), waiting, NOW)
 
 
 def test_nobody_is_told_a_maximum_where_a_transfer_signed_elsewhere_is_replaced() -> None:
     """Only the node knows what the other waiting transfers spend: it judges the replacement."""
     waiting = evolve(VIEW, pending_nonce=5, pending_balance=COIN)
-    assert ("balance after", "7.9999 coins") in review(
-        build_draft(evolve(WISH, nonce=3), waiting, NOW), waiting, ADDRESS
-    )
-    with pytest.raises(CommandError, match=r"0\.01 coins must remain$"):
+    assert ("balance after", "7.9999 SVC") in review(build_draft(evolve(WISH, nonce=3), waiting, NOW), waiting, ADDRESS)
+    with pytest.raises(CommandError, match=r"0\.01 SVC must remain$"):
         build_draft(evolve(WISH, nonce=3, amount=10 * COIN), waiting, NOW)
 
 
@@ -198,11 +196,11 @@ def test_the_review_shows_what_will_be_signed() -> None:
         ("network", "SVC-DEVNET (devnet)"),
         ("from", ADDRESS),
         ("recipient", OTHER),
-        ("amount", "2 coins"),
+        ("amount", "2 SVC"),
         ("reference", "order-17"),
-        ("fee", "0.0001 coins"),
-        ("total", "2.0001 coins"),
-        ("balance after", "7.9999 coins"),
+        ("fee", "0.0001 SVC"),
+        ("total", "2.0001 SVC"),
+        ("balance after", "7.9999 SVC"),
         ("nonce", "3"),
     ]
     assert ("reference", "none") in review(evolve(DRAFT, reference=None), VIEW, ADDRESS)
@@ -210,7 +208,7 @@ def test_the_review_shows_what_will_be_signed() -> None:
 
 def test_a_payment_to_oneself_costs_the_fee() -> None:
     draft = evolve(DRAFT, recipient=ADDRESS)
-    assert ("balance after", "9.9999 coins") in review(draft, VIEW, ADDRESS)
+    assert ("balance after", "9.9999 SVC") in review(draft, VIEW, ADDRESS)
     assert warnings(draft, VIEW, ADDRESS) == ["the recipient is the sender: only the fee will be spent"]
 
 

@@ -55,10 +55,10 @@ def test_payment_and_refund_are_shown_before_the_refund_is_signed(rich: Node, te
     for row in (
         ["payment", paid],
         ["from", FAUCET],
-        ["amount", "2 coins"],
+        ["amount", "2 SVC"],
         ["reference", "order-17"],
         ["confirmations", "12"],
-        ["refunded", "so far  0 coins"],
+        ["refunded", "so far  0 SVC"],
         ["from", ADDRESS],
         ["recipient", FAUCET],
         ["reference", "refund:order-17"],
@@ -88,7 +88,7 @@ def test_a_part_can_be_refunded_and_then_the_rest(rich: Node, terminal: Terminal
         sent = refund_at_once(terminal, paid, "--amount", amount, "--already", already)
         assert (sent["recipient"], sent["reference"]) == (FAUCET, "refund:order-17")
     assert len(waiting(rich)) == 3
-    assert "2 coins of the 2 coins" in refusal(terminal, paid, "--amount", "0.5", "--already", "2")
+    assert "2 SVC of the 2 SVC" in refusal(terminal, paid, "--amount", "0.5", "--already", "2")
 
 
 @pytest.mark.parametrize("mined", [0, 1])
@@ -96,15 +96,13 @@ def test_a_refund_is_not_repeated_by_accident(rich: Node, terminal: Terminal, pa
     refund_at_once(terminal, paid, "--amount", "0.5")
     if mined:
         terminal.ok("node", "mine", mined)
-    told = "0.5 coins of the 2 coins that this sender has paid under the reference have been refunded already"
+    told = "0.5 SVC of the 2 SVC that this sender has paid under the reference have been refunded already"
     assert terminal.failure("wallet", "refund", paid, "--amount", "0.5", "--yes", env=KNOWN) == (
         f"{told}: a further refund needs --already 0.5; omit --yes to decide yourself"
     )
-    assert "--already says 1 coin, and 0.5 coins have been refunded so far;" in refusal(
-        terminal, paid, "--already", "1"
-    )
+    assert "--already says 1 SVC, and 0.5 SVC have been refunded so far;" in refusal(terminal, paid, "--already", "1")
     asked = terminal.invoke("wallet", "refund", paid, "--amount", "0.5", typed="n\n").stderr
-    assert "refunded so far  0.5 coins" in asked
+    assert "refunded so far  0.5 SVC" in asked
     assert f"Warning: {told}." in asked
     assert len(waiting(rich)) == 1 - mined
 
@@ -113,9 +111,9 @@ def test_an_order_paid_twice_is_refunded_once_by_a_repeated_command(rich: Node, 
     again = pay(rich, terminal, 2 * COIN, "order-17")
     terminal.ok("node", "mine", 11)
     refund_at_once(terminal, again)
-    assert "2 coins of the 4 coins" in refusal(terminal, again)
+    assert "2 SVC of the 4 SVC" in refusal(terminal, again)
     refund_at_once(terminal, paid, "--already", "2")
-    assert "4 coins of the 4 coins" in refusal(terminal, paid, "--already", "4")
+    assert "4 SVC of the 4 SVC" in refusal(terminal, paid, "--already", "4")
     assert len(waiting(rich)) == 2
 
 
@@ -132,7 +130,7 @@ def test_a_refund_that_only_the_wallet_knows_counts(rich: Node, terminal: Termin
     for fee in (10_000, 20_000):
         transfer = sign_transfer(evolve(draft, fee=fee), seed=SEED, params=DEVNET)
         file.save(transfer, NodeAnswer.ACCEPTED, now=draft.timestamp)
-    assert "0.5 coins of the 2 coins" in refusal(terminal, paid, "--nonce", "1")
+    assert "0.5 SVC of the 2 SVC" in refusal(terminal, paid, "--nonce", "1")
     assert waiting(rich) == []
 
 
@@ -150,7 +148,7 @@ def test_a_refund_that_is_too_old_counts_unless_the_new_one_excludes_it(
         reference="refund:order-17",
     )
     PendingFile(wallet, DEVNET).save(sign_transfer(old, seed=SEED, params=DEVNET), NodeAnswer.ACCEPTED, now=now)
-    assert "0.5 coins of the 2 coins" in refusal(terminal, paid, "--nonce", "1")
+    assert "0.5 SVC of the 2 SVC" in refusal(terminal, paid, "--nonce", "1")
     assert refund_at_once(terminal, paid, "--amount", "0.5")["nonce"] == "0"
 
 
@@ -165,7 +163,7 @@ def test_a_node_cannot_make_an_own_refund_smaller(
         return {txid: each.with_members({"amount": "0"}) for txid, each in listed.items()}
 
     monkeypatch.setattr("svcd.cli.wallet.refund.sent_under_reference", belittled)
-    assert "2 coins of the 0 coins" in refusal(terminal, paid)
+    assert "2 SVC of the 0 SVC" in refusal(terminal, paid)
     assert len(waiting(rich)) == 1
 
 
@@ -174,7 +172,7 @@ def test_a_payment_without_reference_is_refunded_under_its_txid(rich: Node, term
     terminal.ok("node", "mine", 11)
     sent = json.loads(terminal.ok("wallet", "refund", txid, "--yes", "--json", env=KNOWN).out)
     assert (sent["amount"], sent["reference"]) == (str(COIN), f"refund:{txid[:32]}")
-    assert "1 coin of the 1 coin" in refusal(terminal, txid)
+    assert "1 SVC of the 1 SVC" in refusal(terminal, txid)
 
 
 def test_a_young_payment_is_refunded_only_by_decision(rich: Node, terminal: Terminal) -> None:
@@ -194,7 +192,7 @@ def test_the_shop_decides_how_many_confirmations_a_refund_needs(rich: Node, term
 
 def test_payments_that_cannot_be_refunded(rich: Node, terminal: Terminal, paid: str) -> None:
     assert terminal.failure("wallet", "refund", paid, "--amount", "2.00000001", env=KNOWN) == (
-        "a refund cannot exceed the payment of 2 coins; give --amount 2 or less"
+        "a refund cannot exceed the payment of 2 SVC; give --amount 2 or less"
     )
     foreign = pay(rich, terminal, COIN, "order-1", OTHER)
     assert terminal.failure("wallet", "refund", foreign, env=KNOWN) == (

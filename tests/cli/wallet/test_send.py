@@ -11,7 +11,7 @@ from attrs import define
 
 from svcd.chain.params import DEVNET, FAUCET_SEED, MAINNET
 from svcd.chain.transaction import Draft, parse_transfer, sign_transfer
-from svcd.cli.rendering import format_coins
+from svcd.chain.units import format_coins
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile, reconcile
 from svcd.cli.wallet.preflight import AccountView
 from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, format_uri
@@ -46,11 +46,11 @@ def test_send_shows_confirms_signs_and_broadcasts(rich: Node, terminal: Terminal
     for row in (
         ["from", ADDRESS],
         ["recipient", OTHER],
-        ["amount", "2.5 coins"],
+        ["amount", "2.5 SVC"],
         ["reference", "order-17"],
-        ["fee", "0.0001 coins"],
-        ["total", "2.5001 coins"],
-        ["balance", "after  7.4999 coins"],
+        ["fee", "0.0001 SVC"],
+        ["total", "2.5001 SVC"],
+        ["balance", "after  7.4999 SVC"],
     ):
         assert row in shown
     txid = told.out.split()[1]
@@ -92,7 +92,7 @@ def test_the_most_that_a_replacement_is_said_to_send_is_what_the_node_takes(rich
         terminal.ok("wallet", "send", OTHER, amount, "--yes", env=KNOWN)
     replacing = ("--fee", "0.5", "--nonce", 0, "--yes")
     refused = terminal.failure("wallet", "send", OTHER, 1_000_000, *replacing, env=KNOWN)
-    most = refused.rpartition("you can send at most ")[2].removesuffix(" coins").replace(",", "")
+    most = refused.rpartition("you can send at most ")[2].removesuffix(" SVC").replace(",", "")
     terminal.ok("wallet", "send", OTHER, most, *replacing, env=KNOWN)
     more = str(Decimal(most) + Decimal("0.00000001"))
     assert "you can send at most" in terminal.failure("wallet", "send", OTHER, more, *replacing, env=KNOWN)
@@ -107,8 +107,8 @@ def test_a_full_mempool_raises_the_fee_that_is_not_given(rich: Node, terminal: T
     told = terminal.ok("wallet", "send", OTHER, 1, "--json", typed="y\n", env=KNOWN)
     fee = int(json.loads(told.out)["fee"])
     assert 30_000 < fee < 60_000
-    assert f"fee            {format_coins(fee)}" in told.err
-    assert "Warning: the node suggests this fee, which is above the minimum of 0.0001 coins." in told.err
+    assert f"fee            {format_coins(fee, 'SVC')}" in told.err
+    assert "Warning: the node suggests this fee, which is above the minimum of 0.0001 SVC." in told.err
     assert len(pool.mempool) == 1
 
 
@@ -131,7 +131,7 @@ def test_the_suggested_fee_is_paid_within_bounds(terminal: Terminal, wallet: Pat
 def test_an_unreasonable_suggestion_is_refused(terminal: Terminal, wallet: Path) -> None:
     terminal.public.site = site_of(canned(fees={"suggestedFee": "1000001"}), terminal.clock)
     assert terminal.failure("wallet", "send", OTHER, 1, "--yes", env=KNOWN) == (
-        "the node suggests a fee of 0.01000001 coins, more than the 0.01 coins that svc pays without asking; give the"
+        "the node suggests a fee of 0.01000001 SVC, more than the 0.01 SVC that svc pays without asking; give the"
         " fee with --fee"
     )
 
@@ -139,9 +139,9 @@ def test_an_unreasonable_suggestion_is_refused(terminal: Terminal, wallet: Path)
 @pytest.mark.parametrize(
     ("rule", "value", "says"),
     [
-        ("accountMinimum", 1, "account minimum is 0.00000001 coins and not 0.01 coins"),
+        ("accountMinimum", 1, "account minimum is 0.00000001 SVC and not 0.01 SVC"),
         # With a greater minimum a greater fee could be suggested.
-        ("minimumFee", 3 * COIN, "minimum fee is 3 coins and not 0.0001 coins"),
+        ("minimumFee", 3 * COIN, "minimum fee is 3 SVC and not 0.0001 SVC"),
     ],
 )
 def test_a_node_with_other_minimums_is_not_trusted(
@@ -188,8 +188,8 @@ def test_the_password_may_come_from_a_file(rich: Node, terminal: Terminal) -> No
 
 def test_an_insufficient_balance_is_reported_before_the_confirmation(rich: Node, terminal: Terminal) -> None:
     assert terminal.failure("wallet", "send", OTHER, 10) == (
-        "the balance of 10 coins is 0.0101 coins too low: the amount is 10 coins, the fee 0.0001 coins, and 0.01 coins"
-        " must remain; you can send at most 9.9899 coins"
+        "the balance of 10 SVC is 0.0101 SVC too low: the amount is 10 SVC, the fee 0.0001 SVC, and 0.01 SVC"
+        " must remain; you can send at most 9.9899 SVC"
     )
 
 
@@ -201,7 +201,7 @@ def test_all_but_the_account_minimum_can_be_sent(rich: Node, terminal: Terminal)
 def test_a_new_recipient_must_get_the_account_minimum(rich: Node, terminal: Terminal) -> None:
     new = address_of("zoe", "svcd")
     assert terminal.failure("wallet", "send", new, "0.00999999") == (
-        "the recipient has 0 coins and must have 0.01 coins after the transfer: send at least 0.01 coins"
+        "the recipient has 0 SVC and must have 0.01 SVC after the transfer: send at least 0.01 SVC"
     )
     terminal.ok("wallet", "send", new, "0.01", "--yes", env=KNOWN)
     terminal.ok("node", "mine", 1)
@@ -336,12 +336,12 @@ def test_pay_shows_and_signs_the_order_in_the_link(rich: Node, terminal: Termina
     told = terminal.ok(*PAY, typed=f"y\n{PASSWORD}\n")
     shown = dict(line.split(maxsplit=1) for line in told.err.splitlines() if "  " in line)
     assert shown["recipient"] == OTHER
-    assert shown["amount"] == "2 coins"
+    assert shown["amount"] == "2 SVC"
     assert shown["reference"] == "order-17"
     assert shown["label"] == "Tea & cake (unverified, from the link)"
-    assert shown["fee"] == "0.0001 coins"
-    assert shown["total"] == "2.0001 coins"
-    assert shown["balance"] == "after  7.9999 coins"
+    assert shown["fee"] == "0.0001 SVC"
+    assert shown["total"] == "2.0001 SVC"
+    assert shown["balance"] == "after  7.9999 SVC"
     assert shown["network"] == "SVC-DEVNET (devnet)"
     (entry,) = rich.node_context.transaction_pool.mempool.entries()
     transfer = entry.transfer
@@ -517,7 +517,7 @@ def test_another_payment_does_not_silently_replace_an_unacknowledged_one(termina
     (kept,) = outbox(terminal).load()
     sentence = terminal.failure("wallet", "send", OTHER, 3, "--yes", env=KNOWN)
     assert sentence == (
-        f"no node acknowledged the earlier transfer of 1 coin to {OTHER} ({kept.transfer.txid.hex()}): repeat that"
+        f"no node acknowledged the earlier transfer of 1 SVC to {OTHER} ({kept.transfer.txid.hex()}): repeat that"
         " command first to send it again; or replace it with this transfer by --nonce 0"
     )
     terminal.ok("wallet", "send", OTHER, 3, "--nonce", 0, "--yes", env=KNOWN)
