@@ -30,6 +30,7 @@ def address(name: str) -> str:
 FESTIVAL = evolve(
     DEVNET,
     name="festival",
+    unit="Token",
     network_id=48_213,
     chain_id="FESTIVAL",
     address_prefix="fest",
@@ -66,7 +67,8 @@ def shown(params: NetworkParams, folder: Path) -> str:
 def as_json(params: NetworkParams) -> str:
     """What a client needs of that."""
     changes = [{"height": str(each.height), "producers": list(each.producers)} for each in params.changes]
-    given = {"name": params.name, "rules": params.rules, "changes": changes, "genesisHash": params.genesis_hash.hex()}
+    given = {"name": params.name, "unit": params.unit, "rules": params.rules, "changes": changes}
+    given["genesisHash"] = params.genesis_hash.hex()
     return json.dumps(given)
 
 

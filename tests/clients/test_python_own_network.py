@@ -122,8 +122,17 @@ def resealed(at: list[str | int], *to: object) -> str:
 @pytest.mark.parametrize("vector", VECTORS["refused"], ids=lambda vector: vector["sentence"][:60])
 def test_what_no_network_can_have_is_refused(vector: dict[str, Any]) -> None:
     # The sentences of the vectors are those of the JavaScript client. Here the code of svcd reads the rules.
-    with pytest.raises(InvalidInput, match=r"^((rules|changes|name|genesisHash)\b|the file says that the genesis)"):
+    with pytest.raises(
+        InvalidInput, match=r"^((rules|changes|name|unit|genesisHash)\b|the file says that the genesis)"
+    ):
         svc_pay.parse_network(resealed(vector["at"], *(vector[name] for name in ("to",) if name in vector)))
+
+
+def test_coins_have_the_name_that_the_file_gives_them(festival: Network) -> None:
+    assert festival.unit == "Token"
+    assert svc_pay.format_coins(1_250_000_000, festival.unit) == "12.5 Token"
+    without = {name: value for name, value in VECTORS["network"].items() if name != "unit"}
+    assert svc_pay.parse_network(json.dumps(without)).unit == svc_pay.MAINNET.unit == "SVC"
 
 
 def test_a_rule_that_cannot_be_written_is_refused() -> None:

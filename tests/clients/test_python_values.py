@@ -343,14 +343,14 @@ def test_every_event_of_the_vectors_is_read() -> None:
         )
         assert dropped == (tuple(drop.values()) if event.name == "payment.dropped" else None)
         told = {
-            "payment.mismatched": f"too-little: 0.00000001 coins from {SHOP}; svc wallet refund {'ab' * 32}"
+            "payment.mismatched": f"too-little: 0.00000001 SVC from {SHOP}; svc wallet refund {'ab' * 32}"
             "; list the payments, for further ones are not reported",
             "node.alarm": "…",
         }
-        assert event.notice == told.get(event.name)
+        assert event.notice() == told.get(event.name)
         if event.mismatch is not None:
-            late = replace(event, mismatch=replace(event.mismatch, kind="late", more=False)).notice
-            assert late == f"late: 0.00000001 coins from {SHOP}; unless you accept it, svc wallet refund {'ab' * 32}"
+            late = replace(event, mismatch=replace(event.mismatch, kind="late", more=False)).notice()
+            assert late == f"late: 0.00000001 SVC from {SHOP}; unless you accept it, svc wallet refund {'ab' * 32}"
     assert set(svc_pay.EVENT_NAMES) == {event["event"] for event in events}
 
 

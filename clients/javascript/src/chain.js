@@ -6,14 +6,16 @@ import { hexOf, sha256, utf8 } from "./light/bytes.mjs";
 import { keyOf } from "./light/key-hash.mjs";
 import { NETWORKS as BUILT_IN } from "./light/networks.mjs";
 import { DEFAULT_CONFIRMATIONS, isDepth, isReference } from "./light/orders.mjs";
-import { GREATEST, unitsOf, wireNumber } from "./light/units.mjs";
+import { formatAmount, GREATEST, unitsOf, wireNumber } from "./light/units.mjs";
 import { shown } from "./members.js";
 
 /** The smallest fee of a transfer on mainnet and devnet, in base units. */
 export const MINIMUM_FEE = BUILT_IN.mainnet.rules.minimumFee;
 
-export const MAINNET = BUILT_IN.mainnet;
-export const DEVNET = BUILT_IN.devnet;
+/** What coins are called on a network that does not say it. */
+export const DEFAULT_UNIT = "SVC";
+export const MAINNET = Object.freeze({ ...BUILT_IN.mainnet, unit: DEFAULT_UNIT });
+export const DEVNET = Object.freeze({ ...BUILT_IN.devnet, unit: DEFAULT_UNIT });
 /** The networks that are built in. */
 export const NETWORKS = Object.freeze([MAINNET, DEVNET]);
 
@@ -50,6 +52,9 @@ export function parseAmount(coins) {
   must(units !== null, "an amount of coins is a decimal such as 25 or 0.5, with at most 8 decimal places");
   return integer(units, "amount", 1n);
 }
+
+/** The coins of base units with the `unit` of their network: "12.5 SVC". */
+export const formatCoins = (units, unit) => `${formatAmount(units)} ${unit}`;
 
 // References and addresses
 

@@ -7,6 +7,8 @@ export type Units = bigint | string;
 export interface Network {
   /** What this computer calls it. */
   readonly name: string;
+  /** What its coins are called, for `formatCoins`. */
+  readonly unit: string;
   readonly networkId: number;
   readonly chainId: string;
   /** The beginning of its addresses. */
@@ -56,6 +58,8 @@ export const MAXIMUM_FEE: bigint;
 export function parseAmount(coins: string): bigint;
 /** The shortest decimal number of coins of base units. */
 export function formatAmount(units: Units): string;
+/** The coins of base units with the `unit` of their network: "12.5 SVC". */
+export function formatCoins(units: Units, unit: string): string;
 /** `address` if it is one of `network`; throws InvalidInput. */
 export function checkAddress(address: string, network: Network): string;
 /** How many confirmations an order requires that does not say. */
@@ -309,7 +313,7 @@ export function concerns(event: WatchEvent, order: Order, options?: OnNetwork): 
  */
 export function settles(event: WatchEvent, order: Order, options?: OnNetwork): boolean;
 /** What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else null. */
-export function noticeOf(event: WatchEvent): string | null;
+export function noticeOf(event: WatchEvent, options?: OnNetwork): string | null;
 
 /** Anything with the headers of a request: `Headers`, or `request.headers` of Node.js. */
 export type HeaderSource = { get(name: string): string | null } | { [name: string]: string | string[] | undefined };

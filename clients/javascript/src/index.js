@@ -3,6 +3,7 @@
 export {
   checkAddress,
   DEVNET,
+  formatCoins,
   MAINNET,
   MINIMUM_FEE,
   NETWORKS,

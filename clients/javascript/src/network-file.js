@@ -3,7 +3,7 @@
 // The genesis hash follows from the rules (docs/protocol.md 5), and a text whose rules give another one than it says is
 // refused: so everything that is computed from the rules belongs to the network whose hash a user was given.
 
-import { keyIn, must, NETWORKS } from "./chain.js";
+import { DEFAULT_UNIT, keyIn, must, NETWORKS } from "./chain.js";
 import { InvalidInput, InvalidProof } from "./errors.js";
 import { networkOfRules, RULES } from "./light/network-rules.mjs";
 import { GREATEST, wireNumber } from "./light/units.mjs";
@@ -79,19 +79,19 @@ export async function parseNetwork(text) {
   } catch {
     throw new InvalidInput("this is not JSON: give the output of svc network show --json");
   }
-  const { name, rules, changes, genesisHash } = table(value, "the file", ["name", "rules", "changes", "genesisHash"]);
+  const { name, unit = DEFAULT_UNIT, rules, changes, genesisHash } = table(value, "the file", ["name", "rules", "changes", "genesisHash"]);
   table(rules, "rules", RULES);
   const unknown = Object.keys(rules).find((rule) => !RULES.includes(rule));
   const old = "this version of svc-pay may be too old for it";
   must(unknown === undefined, `rules has the unknown rule '${unknown?.slice(0, 64)}': ${old}`);
   matched(HASH, genesisHash, "the genesis hash must be 64 lower-case hex characters");
   const known = NETWORKS.find((network) => network.genesisHash === genesisHash) ?? null;
-  if (known === null) checkBounds(name, rules, list(changes, "changes"));
+  if (known === null) checkBounds({ name, unit }, rules, list(changes, "changes"));
   const read = await networkOf(rules, known === null ? changes : []);
   const advice = "get the file of the network again from those who founded it";
   const says = `the file says that the genesis hash is ${genesisHash}, and its rules give ${read.genesisHash}`;
   must(read.genesisHash === genesisHash, `${says}: ${advice}`);
-  return known ?? frozen({ ...read, name });
+  return known ?? frozen({ ...read, name, unit });
 }
 
 async function networkOf(rules, changes) {
@@ -113,7 +113,7 @@ function frozen(value) {
 
 // What a network that is not built in can have
 
-function checkBounds(name, rules, changes) {
+function checkBounds({ name, unit }, rules, changes) {
   const { chainId, addressPrefix: prefix } = rules;
   for (const known of NETWORKS) {
     const taken = known.name === name || known.chainId === chainId || known.prefix === prefix;
@@ -121,6 +121,7 @@ function checkBounds(name, rules, changes) {
   }
   const hyphens = "digits and hyphens inside";
   matched(/^[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?$/, name, `name must be 1 to 32 lower-case letters, ${hyphens}`);
+  matched(/^[A-Za-z]{1,12}$/, unit, "unit must be 1 to 12 letters from A to Z");
   matched(/^[A-Z0-9](?:[A-Z0-9-]{0,30}[A-Z0-9])?$/, chainId, `chainId must be 1 to 32 capitals, ${hyphens}`);
   matched(/^[a-z]{2,8}$/, prefix, "addressPrefix must be 2 to 8 lower-case letters");
   for (const [rule, bounds] of Object.entries(INTEGERS)) whole(rules[rule], rule, bounds);

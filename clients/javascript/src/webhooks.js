@@ -1,11 +1,10 @@
 // Verifies callbacks (docs/webhook-reference.md "Signatures", https://www.standardwebhooks.com) and reads their events.
 
-import { checkOrder, must, networkFor } from "./chain.js";
+import { checkOrder, formatCoins, MAINNET, must, networkFor } from "./chain.js";
 import { bytesOfBase64 } from "./encodings.js";
 import { InvalidAnswer, InvalidInput, InvalidSignature } from "./errors.js";
 import { joined, utf8 } from "./light/bytes.mjs";
 import { objectIn } from "./light/answers.mjs";
-import { formatAmount } from "./light/units.mjs";
 import { members, mismatchOf, payment } from "./members.js";
 
 const TOLERANCE_SECONDS = 300;
@@ -46,15 +45,18 @@ export function settles(event, order, { network } = {}) {
   return concerns(event, order, { network }) && deep;
 }
 
-/** What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else null. */
-export function noticeOf({ alarm, mismatch }) {
+/** What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else null.
+ *
+ * `network` is that of `concerns`, which says what its coins are called.
+ */
+export function noticeOf({ alarm, mismatch }, { network = MAINNET } = {}) {
   if (alarm) return alarm.sentence;
   if (!mismatch) return null;
   const more = mismatch.more ? "; list the payments, for further ones are not reported" : "";
-  const coins = formatAmount(mismatch.amount);
+  const coins = formatCoins(mismatch.amount, network.unit);
   // A late payment is the right one, and the shop may have accepted it.
   const choice = mismatch.kind === "late" ? "unless you accept it, " : "";
-  return `${mismatch.kind}: ${coins} coins from ${mismatch.sender}; ${choice}svc wallet refund ${mismatch.txid}${more}`;
+  return `${mismatch.kind}: ${coins} from ${mismatch.sender}; ${choice}svc wallet refund ${mismatch.txid}${more}`;
 }
 
 /** The text of a body; a byte order mark stays, and is no JSON. */

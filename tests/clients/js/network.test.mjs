@@ -20,8 +20,8 @@ const DEVNET_SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
 const bytes = (hex) => new Uint8Array(Buffer.from(hex, "hex"));
 
 test("the network of the vectors", () => {
-  const { name, genesisHash, rules } = own.network;
-  const told = { name, networkId: rules.networkId, chainId: rules.chainId, prefix: rules.addressPrefix, genesisHash };
+  const { name, unit, genesisHash, rules } = own.network;
+  const told = { name, unit, networkId: rules.networkId, chainId: rules.chainId, prefix: rules.addressPrefix, genesisHash };
   const { rules: read, ...rest } = festival;
   assert.deepEqual(rest, told);
   assert.deepEqual([read.rulesHash, read.genesisStateRoot], [own.rulesHash, own.genesisStateRoot]);
@@ -36,6 +36,13 @@ test("the network of the vectors", () => {
   assert.deepEqual(read.multipliers, rules.multiplierSchedule.map(([, points]) => points));
   for (const part of [festival, read, read.producers, read.changes, read.changes[0].producers])
     assert.ok(Object.isFrozen(part));
+});
+
+test("coins have the name that the file gives them", async () => {
+  assert.equal(pay.formatCoins("1250000000", festival.unit), "12.5 Token");
+  const { unit: _, ...without } = own.network;
+  assert.equal((await pay.parseNetwork(JSON.stringify(without))).unit, "SVC");
+  assert.equal(pay.formatCoins(1_250_000_000n, pay.MAINNET.unit), "12.5 SVC");
 });
 
 test("a network that is built in is the one that is known", async () => {

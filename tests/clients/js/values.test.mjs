@@ -237,13 +237,13 @@ test("every event of the vectors is read, and those of no watch", async () => {
       assert.equal(pay.settles(each, { ...order, ...change }), false);
     assert.equal(pay.concerns({ ...each, genesisHash: pay.MAINNET.genesisHash }, order), false);
     const notices = {
-      "payment.mismatched": `too-little: 0.00000001 coins from ${SHOP}; svc wallet refund ${txid}`,
+      "payment.mismatched": `too-little: 0.00000001 SVC from ${SHOP}; svc wallet refund ${txid}`,
       "node.alarm": "…",
     };
     assert.equal(pay.noticeOf(each), notices[each.event] ?? null);
   }
   const late = pay.noticeOf({ ...events[0], mismatch: { ...mismatch, kind: "late" } });
-  assert.equal(late, `late: 0.00000001 coins from ${SHOP}; unless you accept it, svc wallet refund ${txid}`);
+  assert.equal(late, `late: 0.00000001 SVC from ${SHOP}; unless you accept it, svc wallet refund ${txid}`);
   assert.deepEqual(new Set(events.map(({ event }) => event)), new Set(pay.EVENT_NAMES));
   const { id, createdAt, networkId, chainId, genesisHash } = events[0];
   for (const event of ["webhook.test", "payment.invented-later"]) {

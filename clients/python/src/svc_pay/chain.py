@@ -12,6 +12,7 @@ from svc_pay._svcd.chain.address import decode_address
 from svc_pay._svcd.chain.encoding import MAX_INTEGER
 from svc_pay._svcd.chain.errors import RuleViolation
 from svc_pay._svcd.chain.units import format_amount as format_amount
+from svc_pay._svcd.chain.units import format_coins as format_coins
 from svc_pay.errors import InvalidInput
 
 COIN: Final = units.BASE_UNITS_PER_COIN
@@ -32,6 +33,11 @@ class Network:
     def name(self) -> str:
         """What this computer calls it."""
         return self.rules.name
+
+    @property
+    def unit(self) -> str:
+        """What its coins are called, for :func:`format_coins`."""
+        return self.rules.unit
 
     @property
     def network_id(self) -> int:

@@ -9,7 +9,7 @@ from time import time
 from typing import Final, Literal, get_args
 
 from svc_pay._svcd.visible_text import BadText, check_line
-from svc_pay.chain import format_amount
+from svc_pay.chain import MAINNET, Network, format_coins
 from svc_pay.errors import InvalidAnswer, InvalidInput, InvalidSignature
 from svc_pay.members import Members
 from svc_pay.model import Alarm, Drop, Mismatch, Order, Payment, State, Tip
@@ -68,18 +68,21 @@ class WatchEvent(Event):
         """Later events of a watch have greater places."""
         return self.epoch, self.sequence
 
-    @property
-    def notice(self) -> str | None:
-        """What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else None."""
+    def notice(self, network: Network | None = None) -> str | None:
+        """What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else None.
+
+        ``network`` says what its coins are called; mainnet and devnet need not be given.
+        """
         if self.alarm is not None:
             return self.alarm.sentence
         wrong = self.mismatch
         if wrong is None:
             return None
-        coins, more = format_amount(wrong.amount), "; list the payments, for further ones are not reported"
+        coins = format_coins(wrong.amount, (network or MAINNET).unit)
+        more = "; list the payments, for further ones are not reported"
         # A late payment is the right one, and the shop may have accepted it.
         refund = f"{'unless you accept it, ' if wrong.kind == 'late' else ''}svc wallet refund {wrong.txid}"
-        return f"{wrong.kind}: {coins} coins from {wrong.sender}; {refund}{more if wrong.more else ''}"
+        return f"{wrong.kind}: {coins} from {wrong.sender}; {refund}{more if wrong.more else ''}"
 
     def concerns(self, order: Order) -> bool:
         """Whether its payment is that of exactly this order, on the network of the recipient."""
