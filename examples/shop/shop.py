@@ -87,8 +87,8 @@ def utc(milliseconds: int) -> str:
 
 def take(db: sqlite3.Connection, event: svc_pay.WatchEvent, network: Network | None) -> str:
     """Store what a verified event says, and return what was done: events come more than once, and in any order."""
-    if event.notice is not None:  # Of another transfer than the order's payment, or of none.
-        db.execute("INSERT OR IGNORE INTO notices VALUES (?, ?, ?)", (event.id, event.payment.reference, event.notice))
+    if (notice := event.notice(network)) is not None:  # Of another transfer than the order's payment, or of none.
+        db.execute("INSERT OR IGNORE INTO notices VALUES (?, ?, ?)", (event.id, event.payment.reference, notice))
         return "noted"
     with db:
         db.execute("BEGIN IMMEDIATE")
@@ -318,7 +318,8 @@ def create_app(settings: dict[str, str] | None = None) -> Flask:
     app.after_request(secured)
     app.teardown_appcontext(lambda _: g.pop("db").close() if "db" in g else None)
     app.register_error_handler(svc_pay.SvcPayError, node_failed)
-    app.jinja_env.globals.update(status=status, coins=svc_pay.format_amount, utc=utc)
+    unit = (network or svc_pay.MAINNET).unit
+    app.jinja_env.globals.update(status=status, coins=lambda units: svc_pay.format_coins(units, unit), utc=utc)
     with closing(connect(app.config["DATABASE"])) as db:
         db.executescript((HERE / "schema.sql").read_text(encoding="utf-8"))
     return app

@@ -329,7 +329,7 @@ def test_an_order_keeps_how_its_amount_was_calculated(
     kept = {name: row[name] for name in ("amount", "price", "currency", "rate", "rate_at")}
     assert kept == {"amount": 520_833_334, "price": "2.50", "currency": "EUR", "rate": "0.48", "rate_at": 1_000_500}
     shown = client.get(location).text
-    assert "5.20833334 coins" in shown
+    assert "5.20833334 SVC" in shown
     assert "2.50 EUR, at 0.48 EUR for a coin on 1970-01-01 00:16 UTC" in shown
     assert "2.50 EUR, at 0.48 on 1970-01-01 00:16 UTC" in client.get("/merchant", auth=MERCHANT).text
 
@@ -396,7 +396,7 @@ def test_the_setting_names_the_url_of_the_rate_and_the_path_in_its_json(settings
         thread.start()
         order = client.get(client.post("/orders", data={"product": "tea"}).headers["Location"]).text
         thread.join()
-    assert "10 coins" in order
+    assert "10 SVC" in order
     assert "2.50 EUR, at 0.25 EUR for a coin" in order
 
 
@@ -517,7 +517,7 @@ def test_events_that_need_a_person_are_noted(db: sqlite3.Connection, send: Send,
     send("node.alarm", "unpaid", 0, (9, 10), alarm={"kind": "outage", "sentence": "The <chain> stood still."})
     assert status(db) == "ready to ship"
     page = client.get("/merchant", auth=("m", "open sesame")).text
-    assert f"duplicate: 0.00000005 coins from {OTHER}; svc wallet refund {'ef' * 32}" in page
+    assert f"duplicate: 0.00000005 SVC from {OTHER}; svc wallet refund {'ef' * 32}" in page
     assert "The &lt;chain&gt; stood still." in page
     assert "list the payments" not in page
     send("payment.mismatched", "unpaid", 0, (9, 11), mismatch={**wrong, "more": True})

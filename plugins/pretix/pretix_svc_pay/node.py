@@ -12,8 +12,8 @@ from django.conf import settings as system
 from pretix.base.settings import SettingsSandbox
 from pretix.helpers.ssrf import should_block_access
 from svc_pay import (
-    BoundedTransport, Client, InvalidInput, Network, RateSource, Webhook,
-    parse_network,
+    MAINNET, BoundedTransport, Client, InvalidInput, Network, RateSource,
+    Webhook, format_coins, parse_network,
 )
 
 TIMEOUT = 8.0
@@ -63,6 +63,11 @@ def network(settings: SettingsSandbox) -> Network | None:
     """The network of one's own that is described in the settings; None for mainnet and devnet."""
     described = text(settings, "network")
     return _network(described) if described else None
+
+
+def coins(settings: SettingsSandbox, units: int) -> str:
+    """Base units in coins with the name that their network gives these."""
+    return format_coins(units, (network(settings) or MAINNET).unit)
 
 
 @contextmanager

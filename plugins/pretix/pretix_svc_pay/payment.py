@@ -22,9 +22,9 @@ from pretix.base.models import Order, OrderPayment, OrderRefund
 from pretix.base.payment import BasePaymentProvider, PaymentException
 from pretix.multidomain.urlreverse import eventreverse, eventreverse_absolute
 from svc_pay import (
-    DEFAULT_CONFIRMATIONS, Client, InvalidInput, PaymentRequest, RateRefused,
-    RateSource, SvcPayError, Webhook, check_address, format_amount, network_of,
-    order_amount, parse_network, refund_reference,
+    DEFAULT_CONFIRMATIONS, MAINNET, Client, InvalidInput, PaymentRequest,
+    RateRefused, RateSource, SvcPayError, Webhook, check_address,
+    format_amount, network_of, order_amount, parse_network, refund_reference,
 )
 
 from .attempts import (
@@ -32,7 +32,7 @@ from .attempts import (
     new_reference,
 )
 from .models import Attempt, Note
-from .node import node, rates, text
+from .node import coins, network, node, rates, text
 
 logger = logging.getLogger(__name__)
 MINUTES = 60
@@ -67,6 +67,12 @@ class SvcPay(BasePaymentProvider):
     verbose_name = _("SVC coins")
     execute_payment_needs_user = True
     abort_pending_allowed = False
+
+    @property
+    def public_name(self) -> str:
+        """What buyers choose: by the name of the coins, where the network has one of its own."""
+        own = network(self.settings)
+        return self.verbose_name if own is None or own.unit == MAINNET.unit else own.unit
 
     @property
     def test_mode_message(self) -> str:
@@ -320,8 +326,9 @@ class SvcPay(BasePaymentProvider):
             "attempt": attempt,
             "open": open_,
             "payable": payable,
-            "wrong": [format_amount(note.amount) for note in wrong],
-            "coins": format_amount(attempt.amount),
+            "wrong": [coins(self.settings, note.amount) for note in wrong],
+            "amount": coins(self.settings, attempt.amount),
+            "to_copy": format_amount(attempt.amount),
             "qr_code": qr_code(attempt.payment_uri) if payable else "",
             "order_url": self._order_url(payment.order),
             "state_url": state_url,
@@ -370,7 +377,7 @@ class SvcPay(BasePaymentProvider):
         notes = [
             {
                 "note": note,
-                "coins": format_amount(note.amount),
+                "amount": coins(self.settings, note.amount),
                 "reference": refund_reference(attempt.reference, note.txid),
                 "command": self._refund_command(attempt, note),
             }
@@ -382,7 +389,7 @@ class SvcPay(BasePaymentProvider):
         return get_template("pretix_svc_pay/control.html").render({
             "request": request,
             "attempt": attempt,
-            "coins": format_amount(attempt.amount),
+            "amount": coins(self.settings, attempt.amount),
             "notes": notes,
             "is_refund": is_refund,
             "undone": undone,

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 from svc_pay import (
     DEFAULT_CONFIRMATIONS, ApiError, Client, NodeUnreachable, SvcPayError,
-    Unauthorized, format_amount, order_amount,
+    Unauthorized, order_amount,
 )
 
 from .attempts import IDENTIFIER, new_reference
 from .node import (
-    RETRY_SECONDS, TIMEOUT, network, node, open_transport, rates, text,
+    RETRY_SECONDS, TIMEOUT, coins, network, node, open_transport, rates, text,
     webhook,
 )
 
@@ -100,6 +100,6 @@ def _rate(event, settings):
         quote = order_amount("1", event.currency, rates(settings, event.currency).rate())
     except SvcPayError as error:
         return False, _("There is no rate, so nothing is sold for coins: {reason}").format(reason=error)
-    return True, _("At {rate} {currency} for a coin, 1 {currency} is {coins} coins.").format(
-        rate=quote.rate, currency=event.currency, coins=format_amount(quote.amount)
+    return True, _("At {rate} {currency} for a coin, 1 {currency} is {amount}.").format(
+        rate=quote.rate, currency=event.currency, amount=coins(settings, quote.amount)
     )

@@ -59,7 +59,7 @@ def test_right_settings(form):
         "The node accepts the management token.",
         "The public URL leads to a node of this network.",
         "The events of the node arrive, and are signed with the right secret.",
-        "At 0.48 EUR for a coin, 1 EUR is 2.08333334 coins.",
+        "At 0.48 EUR for a coin, 1 EUR is 2.08333334 SVC.",
     ):
         assert sentence in page
     assert "alert-danger" not in page

@@ -21,7 +21,7 @@ def test_paid(shop, devnet):
     assert (attempt.amount, attempt.price, attempt.rate, attempt.currency) == (2_604_166_667, "12.50", "0.48", "EUR")
     assert attempt.reference.startswith(f"{order.code}-P-1.")
     assert shop.states(attempt) == ("n", "created")
-    for shown in ("26.04166667 coins", "<svg", attempt.reference, attempt.recipient, "at 0.48 EUR for a coin"):
+    for shown in ("26.04166667 SVC", "<svg", attempt.reference, attempt.recipient, "at 0.48 EUR for a coin"):
         assert shown in shop.page
     assert "not seen yet" in shop.page
     shop.pay(attempt)
@@ -62,7 +62,7 @@ def test_another_amount(shop, devnet, kind, change):
     assert refund_reference(attempt.reference, txid) in page
     browser = shop.browser()
     shown = browser.get(f"{shop.base}order/{order.code}/{order.secret}/").content.decode()
-    assert f"{format_amount(attempt.amount + change)} coins arrived; the order costs 26.04166667." in shown
+    assert f"{format_amount(attempt.amount + change)} SVC arrived; the order costs 26.04166667 SVC." in shown
     assert "not seen yet" not in shown
     periodic(shop)
     assert shop.notes(attempt) == [kind]

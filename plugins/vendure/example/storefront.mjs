@@ -6,9 +6,9 @@ const PAUSE = 1000;
 const PAYMENTS = 'code state payments { state createdAt metadata }';
 /** What a buyer is told of the state of the newest payment. */
 const SENTENCES = {
-    AwaitingTransfer: ({ amount, wrongAmounts }) =>
+    AwaitingTransfer: ({ amount, unit, wrongAmounts }) =>
         wrongAmounts.length > 0
-            ? `${wrongAmounts.join(' and ')} coins arrived; the order costs ${amount}. They pay nothing; ask for their refund.`
+            ? `${wrongAmounts.join(' and ')} ${unit} arrived; the order costs ${amount} ${unit}. They pay nothing; ask for their refund.`
             : 'Waiting for your payment.',
     Authorized: ({ confirmations, requiredConfirmations }) =>
         `Thank you, your payment is on its way: ${confirmations} of ${requiredConfirmations} confirmations.`,
@@ -60,7 +60,7 @@ function show(order) {
     const details = payment.metadata.public;
     byId('message').textContent = SENTENCES[payment.state]?.(details) ?? payment.state;
     if (!waits) return;
-    byId('amount').textContent = details.amount;
+    byId('amount').textContent = `${details.amount} ${details.unit}`;
     byId('until').textContent = `until ${new Date(details.payUntil).toLocaleTimeString()}`;
     byId('uri').textContent = details.paymentUri;
     byId('wallet').href = details.paymentUri;

@@ -357,7 +357,7 @@ export class SvcPayService implements OnApplicationBootstrap {
         price: number,
         args: SvcPaySettings,
     ): Promise<CreatePaymentResult> {
-        const { formatAmount, orderAmount } = await svcPay();
+        const { formatAmount, MAINNET, orderAmount } = await svcPay();
         // Of two attempts that begin at once the second one waits here, and finds the first.
         await lockRows(this.connection, ctx, Order, 'id', order.id);
         const others = await this.orderService.getOrderPayments(ctx, order.id);
@@ -384,13 +384,14 @@ export class SvcPayService implements OnApplicationBootstrap {
             payWithinSeconds: args.minutesToPay * 60,
         });
         const payUntil = Number(watch.payUntil ?? Date.now() + args.minutesToPay * 60_000);
-        const shown = await this.shown(args.node, request, formatAmount(quote.amount), payUntil);
+        const { unit } = client.network ?? MAINNET;
+        const shown = await this.shown(args.node, request, { amount: formatAmount(quote.amount), unit }, payUntil);
         return {
             amount: price,
             state: 'AwaitingTransfer',
             transactionId: request.order.reference,
             metadata: {
-                svc: newAttempt(ctx, args.node, this.originOf(ctx), request, quote, watch.id, payUntil),
+                svc: newAttempt(ctx, args.node, this.originOf(ctx), request, unit, quote, watch.id, payUntil),
                 public: shown,
             },
         };
@@ -406,7 +407,7 @@ export class SvcPayService implements OnApplicationBootstrap {
     private async shown(
         name: string,
         request: PaymentRequest,
-        amount: string,
+        coins: { amount: string; unit: string },
         payUntil: number,
     ): Promise<PublicMetadata> {
         const { checkoutUrl } = await svcPay();
@@ -418,7 +419,7 @@ export class SvcPayService implements OnApplicationBootstrap {
         return {
             reference: order.reference,
             recipient: order.recipient,
-            amount,
+            ...coins,
             paymentUri,
             ...links,
             qrCodePath: `/${ROUTE}/code/${order.reference}`,
@@ -700,6 +701,7 @@ export class SvcPayService implements OnApplicationBootstrap {
         const svc: PaymentBack = {
             node: attempt.node,
             order: request.order,
+            unit: attempt.unit,
             paymentUri: request.paymentUri,
             watchedUntil,
             seen: 'unpaid',
@@ -903,6 +905,7 @@ function newAttempt(
     node: string,
     origin: string,
     { order }: PaymentRequest,
+    unit: string,
     quote: Quote,
     watch: string,
     payUntil: number,
@@ -914,6 +917,7 @@ function newAttempt(
         languageCode,
         origin,
         order,
+        unit,
         quote,
         watch,
         payUntil,

@@ -193,16 +193,16 @@ function coinsOf(units: string): string {
 function transferNote(
     key: string,
     { kind, txid, sender, amount }: OddTransfer,
-    { reference, confirmations }: Attempt['order'],
+    { order: { reference, confirmations }, unit }: Attempt,
     back: ReceivedTransfer | undefined,
 ): Note {
-    const coins = coinsOf(amount);
+    const coins = `${coinsOf(amount)} ${unit}`;
     const what =
-        `A transfer of ${coins} coins under the reference ${reference} does not pay this order: ` +
+        `A transfer of ${coins} under the reference ${reference} does not pay this order: ` +
         `${KINDS[kind]} (from ${sender}, transfer ${txid}).`;
     if (back === undefined) {
         const todo =
-            `Proposed refund, once it has ${confirmations} confirmations: ${coins} coins to ${sender}, ` +
+            `Proposed refund, once it has ${confirmations} confirmations: ${coins} to ${sender}, ` +
             `with "svc wallet refund ${txid} --confirmations ${confirmations}".`;
         return { key, what, todo, state: 'open' };
     }
@@ -239,7 +239,7 @@ export function transferNotes(state: KnownState, attempt: Attempt, seen: Seen): 
             transferNote(
                 key,
                 transfer,
-                attempt.order,
+                attempt,
                 covering(seen.sentBack.get(transfer.sender) ?? [], sum),
             ),
         ];
@@ -392,7 +392,7 @@ export function refundNotes(
 ): Note[] {
     const { recipient, reference } = back.order;
     const coins = coinsOf(back.order.amount);
-    const what = `Refund ${refund.id} returns ${coins} coins to ${recipient}, the sender of the payment.`;
+    const what = `Refund ${refund.id} returns ${coins} ${back.unit} to ${recipient}, the sender of the payment.`;
     const again: Note = {
         key: UNDONE,
         what: `A reorganisation has undone the payment of refund ${refund.id}, which Vendure keeps as settled.`,
@@ -414,7 +414,7 @@ export function refundNotes(
     }
     const send = `svc wallet send ${recipient} ${coins} --reference ${reference}`;
     const todo =
-        `Pay ${coins} coins back with "${send}", or with another wallet and the payment link in the details of the ` +
+        `Pay ${coins} ${back.unit} back with "${send}", or with another wallet and the payment link in the details of the ` +
         'refund. If the coins may have come from an exchange, ask the buyer first. The refund is settled when this ' +
         'payment is confirmed.';
     return [note(todo, 'open')];

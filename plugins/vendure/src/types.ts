@@ -50,6 +50,8 @@ export interface PublicMetadata {
     recipient: string;
     /** In coins, such as "2.5". */
     amount: string;
+    /** What the network calls its coins, such as "SVC". */
+    unit: string;
     /** The link for the buyer's wallet. */
     paymentUri: string;
     checkoutUrl?: string;
@@ -92,6 +94,8 @@ export interface Attempt {
     /** The URL at which the buyer reached Vendure, for the links that Vendure makes, as in e-mails. */
     origin: string;
     order: StoredOrder;
+    /** What the network calls its coins. */
+    unit: string;
     quote: Quote;
     watch: string;
     payUntil: number;
@@ -113,6 +117,8 @@ export interface Attempt {
 export interface PaymentBack {
     node: string;
     order: StoredOrder;
+    /** What the network calls its coins. */
+    unit: string;
     paymentUri: string;
     /** When the watch at the node ends, in Unix milliseconds. */
     watchedUntil: number;

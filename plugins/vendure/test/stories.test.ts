@@ -244,7 +244,7 @@ test('an order is paid, undone by a reorganisation, confirmed again, and refunde
         return found?.every(Boolean) && (found as string[]);
     });
     assert.deepEqual(uris.map(uri => /amount=([0-9.]+)/.exec(uri)?.[1]).sort(), ['10', '15']);
-    await noted(order, 'Pay 10 coins back');
+    await noted(order, 'Pay 10 SVC back');
     for (const uri of uris) {
         const [, to = '', coins = '', ref = ''] = /^svc:(\w+)\?amount=([0-9.]+)&ref=([^&]+)/.exec(uri) ?? [];
         const { parseAmount } = await svcPay();
@@ -255,14 +255,14 @@ test('an order is paid, undone by a reorganisation, confirmed again, and refunde
         (await shop.order(order.id)).payments[0]?.refunds.map(each => each.state),
         ['Pending', 'Pending'],
     );
-    await noted(order, 'returns 10 coins', 'sends the coins back', 'do not pay twice');
+    await noted(order, 'returns 10 SVC', 'sends the coins back', 'do not pay twice');
     await node.mine(CONFIRMATIONS - 1);
     const refunds = () =>
         until('the refunds', async () =>
             (await shop.order(order.id)).payments[0]?.refunds.every(each => each.state === 'Settled'),
         );
     await refunds();
-    await noted(order, 'returns 10 coins', 'Done: the transfer');
+    await noted(order, 'returns 10 SVC', 'Done: the transfer');
     assert.ok(uris.every(uri => !uri.includes(order.code)));
 
     // Only the payments back are undone, and Vendure has no state for that.
@@ -282,7 +282,7 @@ test('refunds that are together more than the payment fail', async () => {
     const [payment] = (await shop.order(order.id)).payments;
     assert.equal((await shop.refund(payment?.id ?? '', PRICE)).state, 'Pending');
     assert.equal((await shop.refund(payment?.id ?? '', 1)).__typename, 'RefundAmountError');
-    await noted(order, 'Pay 25 coins back');
+    await noted(order, 'Pay 25 SVC back');
     // Two administrators at the same moment: Vendure counts only what is stored.
     const refunds = shop.server.app.get(TransactionalConnection).rawConnection.getRepository(Refund);
     const [first] = await refunds.find({

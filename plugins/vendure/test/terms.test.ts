@@ -202,8 +202,8 @@ test('coins for the staff are those of the base units, whatever the node names',
         const seenThen = { payment: { node: { synced: true } }, sentBack: new Map() };
         const transfers = [transfer('a', { amount })];
         const [note] = transferNotes('Authorized', attempt(), { ...seenThen, transfers } as never);
-        assert.match(note?.what ?? '', new RegExp(`^A transfer of ${coins} coins`));
-        assert.match(note?.todo ?? '', new RegExp(`: ${coins} coins to buyer`));
+        assert.match(note?.what ?? '', new RegExp(`^A transfer of ${coins} Token`));
+        assert.match(note?.todo ?? '', new RegExp(`: ${coins} Token to buyer`));
         assert.deepEqual(wrongAmounts({ ...seenThen, transfers } as never, []), [coins]);
     }
 });
@@ -212,6 +212,7 @@ test('the notes of a refund say what to pay, and when not to pay it', () => {
     const back = (more: object = {}) =>
         ({
             order: { recipient: 'buyer', reference: 'vendure.refund.1', amount: '1000000000' },
+            unit: 'Token',
             settled: false,
             wasSettled: false,
             notes: {},
@@ -226,7 +227,7 @@ test('the notes of a refund say what to pay, and when not to pay it', () => {
     };
     only(
         told('Pending', back(), 'unpaid'),
-        /^open: Pay 10 coins back with "svc wallet send buyer 10 --reference/,
+        /^open: Pay 10 Token back with "svc wallet send buyer 10 --reference/,
     );
     only(told('Pending', back(), 'unpaid', true), /^open: Do not pay this refund now/);
     only(told('Pending', back(), 'pending'), /^open: The transfer ab sends the coins back.*do not pay twice/);
