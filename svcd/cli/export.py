@@ -199,8 +199,8 @@ def export(
     if period.is_all and statement.totals["change"] != statement.balance:
         raise CommandError(
             f"the entries add up to {format_coins(statement.totals['change'], session.unit)}, and the node says that"
-            f" the balance is {format_coins(statement.balance, session.unit)}: do not use this export; stop the node, and"
-            " find what is wrong by `svc db check`"
+            f" the balance is {format_coins(statement.balance, session.unit)}: do not use this export; stop the"
+            " node, and find what is wrong by `svc db check`"
         )
     if prices is not None:
         statement = evolve(statement, valuation=_valuation(statement, prices))

@@ -75,6 +75,7 @@ def festival(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Festival]:
     params = evolve(
         DEVNET,
         name="festival",
+        unit="Token",
         network_id=48_213,
         chain_id="FESTIVAL",
         address_prefix=PREFIX,
@@ -311,7 +312,7 @@ def test_a_payment_proof_is_checked(tab: Tab, festival: Festival, liar: Between)
     tab.evaluate(CHOOSE_PROOF, json.dumps(answer))
     tab.see('#proof[data-shown="proven"]')
     shown = [tab.text(f"[data-fill={name}]") for name in ("network", "amount", "recipient", "reference", "txid")]
-    assert shown == ["FESTIVAL", "3\u00a0SVC", shop, order, txid]
+    assert shown == ["FESTIVAL", "3\u00a0Token", shop, order, txid]
     assert tab.text("#proof-genesis") == (
         f"Compare the genesis hash {festival.genesis_hash} with the one that you were given: the rules of FESTIVAL come"
         " from this node."

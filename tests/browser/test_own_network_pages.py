@@ -57,6 +57,7 @@ def festival(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Festival]:
     params = evolve(
         DEVNET,
         name="festival",
+        unit="Token",
         network_id=4711,
         chain_id="FESTIVAL-2026",
         address_prefix=PREFIX,

@@ -1,6 +1,6 @@
 // Amounts as people type them (docs/payments.md "Values").
 
-import { coins, UNIT } from "./coins.mjs";
+import { coins, UNIT } from "./digits.mjs";
 import { must } from "./problem.mjs";
 import { message } from "./texts.mjs";
 import { GREATEST, unitsOf } from "./units.mjs";

@@ -1,4 +1,6 @@
-// Numbers as people read them: digits in groups of three.
+// Numbers and amounts as people read them: digits in groups of three, and what the network calls its coins.
+
+import { formatAmount } from "./units.mjs";
 
 const UNGROUPED_DECIMALS = 4;
 const NARROW_NO_BREAK_SPACE = "\u202f";
@@ -30,4 +32,17 @@ export function digitNodes(number, page = document) {
   const [first, ...rest] = digitGroups(number);
   const spans = rest.map((text) => Object.assign(page.createElement("span"), { className: "group", textContent: text }));
   return [first, ...spans];
+}
+
+/** What the network calls its coins, which the page says unless it is SVC. */
+export const UNIT = globalThis.document?.documentElement.dataset.unit ?? "SVC";
+
+/** Base units for a sentence: "1 250.5 SVC", which does not break across lines.
+ * @type {(units: bigint) => string} */
+export const coins = (units) => `${grouped(formatAmount(units))}\u00a0${UNIT}`;
+
+/** A sentence of a node with the amounts in coins that it gives in base units.
+ * @type {(sentence: string) => string} */
+export function inCoins(sentence) {
+  return sentence.replace(/\b([0-9]{1,17}) base units?\b/g, (_, units) => coins(BigInt(units)));
 }

@@ -95,7 +95,8 @@ async function check(claim) {
   } else {
     misses += 1;
     const wrong = tip === claim.tip || misses >= PATIENCE;
-    if (wrong) tell({ kind: "forged", named: claim.balance, proven: proven.balance });
+    const values = { named: `${claim.balance} base units`, proven: `${proven.balance} base units` };
+    if (wrong) tell({ kind: "problem", key: "wallet-script.balance-forged", values });
   }
 }
 

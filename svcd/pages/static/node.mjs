@@ -1,6 +1,6 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
-import { coins, inCoins } from "./coins.mjs";
+import { coins, inCoins } from "./digits.mjs";
 import { objectIn, pages, question, textOf } from "./answers.mjs";
 import { builtIn } from "./built-in.mjs";
 import { InvalidAnswer } from "./errors.mjs";

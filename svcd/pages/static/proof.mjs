@@ -1,7 +1,6 @@
 // Has the file of a payment proof checked in a worker. All words are in the page; this shows the right ones.
 
-import { coins } from "./coins.mjs";
-import { grouped } from "./digits.mjs";
+import { coins, grouped } from "./digits.mjs";
 import { localTime } from "./texts.mjs";
 
 /** @import { ProvenPayment } from "./proof-file.mjs" */

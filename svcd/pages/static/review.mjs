@@ -1,6 +1,6 @@
 // What a person must know before signing, from values alone.
 
-import { coins } from "./coins.mjs";
+import { coins } from "./digits.mjs";
 import { blockSeconds } from "./built-in.mjs";
 import { Problem } from "./problem.mjs";
 import { passedOver, secondOf, signedBefore } from "./signed.mjs";

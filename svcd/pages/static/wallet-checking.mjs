@@ -1,6 +1,6 @@
 // Has the balance that the node names checked against the chain, in a worker that is loaded only for that.
 
-import { coins } from "./coins.mjs";
+import { inCoins } from "./digits.mjs";
 import { idOf } from "./built-in.mjs";
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
@@ -9,7 +9,7 @@ import { message } from "./texts.mjs";
 /** @import { Wallet } from "./wallet.mjs" */
 /** @typedef {{ kind: "checked" | "line" | "problem", key: string, values: Record<string, string | number> }} Message with
  * its values: that the balance is right, another quiet line, or what is wrong, which stays until the balance is right. */
-/** @typedef {{ kind: "ask", path: string } | { kind: "forged", named: bigint, proven: bigint } | Message} Told */
+/** @typedef {{ kind: "ask", path: string } | Message} Told */
 
 const SCRIPT = "/static/light-worker.mjs";
 
@@ -32,7 +32,7 @@ export function startChecking({ node, network, keyfile }, say) {
   const sayLine = (line) => say(wrong.has(address) ? "" : line, wrong.get(address) ?? null);
   /** @type {(told: Message) => void} */
   const show = ({ kind, key, values }) => {
-    const text = message(key, values);
+    const text = inCoins(message(key, values));
     if (kind === "problem") wrong.set(address, new Problem("unproved", text));
     if (kind === "checked") wrong.delete(address);
     sayLine(text);
@@ -44,9 +44,7 @@ export function startChecking({ node, network, keyfile }, say) {
       const told = /** @type {Told} */ (data);
       if (told.kind === "ask") return begun.postMessage({ kind: "answer", ...(await node.text(told.path)) });
       broken = false;
-      if (told.kind !== "forged") return show(told);
-      const values = { named: coins(told.named), proven: coins(told.proven) };
-      show({ kind: "problem", key: "wallet-script.balance-forged", values });
+      show(told);
     };
     begun.onerror = () => {
       // It was not loaded: the next look tries that again.

@@ -1,7 +1,6 @@
 // What all views of the wallet do with the page. Text goes in as text: nothing here makes HTML out of strings.
 
-import { UNIT } from "./coins.mjs";
-import { digitNodes } from "./digits.mjs";
+import { digitNodes, UNIT } from "./digits.mjs";
 import { Problem } from "./problem.mjs";
 import { localTime, message } from "./texts.mjs";
 import { formatAmount } from "./units.mjs";

@@ -1,7 +1,7 @@
 // What becomes of a payment, from its signature until it is as deep as was asked.
 
 import { byId, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
-import { coins } from "./coins.mjs";
+import { coins } from "./digits.mjs";
 import { blockSeconds } from "./built-in.mjs";
 import { hasFallen } from "./paying.mjs";
 import { Poller } from "./polling.mjs";

@@ -1,7 +1,7 @@
 // The views of an open wallet that only look: balance, receiving, history.
 
 import { byId, download, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
-import { coins, UNIT } from "./coins.mjs";
+import { coins, UNIT } from "./digits.mjs";
 import { blockSeconds } from "./built-in.mjs";
 import { loaded, odd } from "./node.mjs";
 import { hasFallen } from "./paying.mjs";

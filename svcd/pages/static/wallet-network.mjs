@@ -1,6 +1,6 @@
 // The network of the node: its name on the page, and at first use the genesis hash that its user was given.
 
-import { coins, UNIT } from "./coins.mjs";
+import { coins, UNIT } from "./digits.mjs";
 import { checkGiven, genesisIn } from "./genesis.mjs";
 import { builtIn } from "./built-in.mjs";
 import { byId, judged, onSubmit, show, write } from "./wallet-dom.mjs";

@@ -4,7 +4,7 @@ import { message } from "./texts.mjs";
 import { byId, element, judged, moment, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { checkAddress } from "./address.mjs";
 import { typedAmount } from "./amounts.mjs";
-import { coins } from "./coins.mjs";
+import { coins } from "./digits.mjs";
 import { loaded } from "./node.mjs";
 import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { parseAmount, typedAmount } from "../../../svcd/pages/static/amounts.mjs";
-import { coins, inCoins } from "../../../svcd/pages/static/coins.mjs";
+import { coins, inCoins } from "../../../svcd/pages/static/digits.mjs";
 import { formatAmount, wireNumber } from "../../../svcd/pages/static/units.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 
@@ -38,7 +38,7 @@ test("an amount can be pasted as it is shown", () => {
 
 test("coins have the name that the page gives them", async () => {
   globalThis.document = { documentElement: { dataset: { unit: "Token" }, lang: "en" }, getElementById: () => null };
-  const { coins: tokens } = await import("../../../svcd/pages/static/coins.mjs?token");
+  const { coins: tokens } = await import("../../../svcd/pages/static/digits.mjs?token");
   delete globalThis.document;
   assert.equal(tokens(250_000_000n), "2.5\u00a0Token");
 });
