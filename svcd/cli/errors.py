@@ -1,5 +1,7 @@
 """Why a command fails: exceptions whose text is the one sentence that the user reads."""
 
+from typing import Final
+
 
 class CommandError(Exception):
     """The command cannot do what was asked; the text says why, and what would be right."""
@@ -15,6 +17,15 @@ class ErrorResponse(CommandError):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+_PASSING: Final = (408, 429)
+"""The statuses of refusals that end by themselves."""
+
+
+def is_final(error: CommandError) -> bool:
+    """Whether a node refuses a request for good, such as one with a wrong token."""
+    return isinstance(error, ErrorResponse) and 400 <= error.status < 500 and error.status not in _PASSING
 
 
 class NoValidResponse(CommandError):

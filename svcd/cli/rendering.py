@@ -21,6 +21,11 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def confirmations_of(count: int, required: int) -> str:
+    """Confirmations, and how many are required: ``"1 of 2"``, and where there are more of them ``"9 (2 required)"``."""
+    return f"{count} ({required} required)" if count > required else f"{count} of {required}"
+
+
 def format_time(milliseconds: int) -> str:
     """A Unix time in UTC, to the second."""
     if milliseconds > _MAX_MILLISECONDS:

@@ -79,10 +79,10 @@ class ProvenPayment:
 # Parsing a proof
 
 
-def proof_in(answer: bytes, networks: Iterable[NetworkParams]) -> Proof:
-    """The proof in a node's answer; raises Unproved."""
+def proof_in(answer: bytes, networks: Iterable[NetworkParams], what: str = "the answer") -> Proof:
+    """The proof in a node's answer, which sentences call ``what``; raises Unproved."""
     try:
-        fields = exact_fields(parse_json(answer, counted=False), _ANSWER, "the answer")
+        fields = exact_fields(parse_json(answer, counted=False), _ANSWER, what)
         if fields["ok"] is not True or fields["next"] is not None:
             raise RuleViolation(Refusal.FORMAT, "ok must be true, and next null")
         proof = exact_fields(fields["proof"], _PROOF, "proof")

@@ -517,6 +517,6 @@ def test_a_payment_proof_is_checked_by_the_browser(tab: Tab, node: RunningNode, 
     worthless = copy.deepcopy(answer)
     worthless["proof"]["chain"]["headers"][-1]["workNonce"] = "0" * 16
     refused(json.dumps(worthless), "and not its tip")
-    refused("no proof", "the answer is not JSON")
+    refused("no proof", "the file is not JSON")
     tab.evaluate(CHOOSE_PROOF, json.dumps(answer))
     tab.see('#proof[data-shown="proven"]')

@@ -9,7 +9,7 @@ import click
 from attrs import define, field, frozen
 
 from svcd.cli.answers import ResponseObject, dumps
-from svcd.cli.errors import CommandError, ErrorResponse
+from svcd.cli.errors import CommandError, is_final
 from svcd.cli.http_client import NodeClient
 from svcd.cli.merchant.story import KEPT_EVENTS, ending_line, event_line, standing_line
 from svcd.commerce.payment_request import parse_reference
@@ -24,8 +24,6 @@ MAX_RETRY_SECONDS: Final = 30.0
 _WATCH: Final = re.compile("svcwh_[0-9a-f]{32}")
 _FOUND: Final = 2
 """Watches of an order that are asked for: the newest one, and whether there are others."""
-_TRY_AGAIN: Final = (408, 429)
-"""The statuses of refusals that end by themselves."""
 
 
 def order(text: str) -> str:
@@ -120,7 +118,7 @@ class Follower:
                 watch = watch_with(self.node, each.id)
                 watch.check(reference=each.reference)
             except CommandError as error:
-                if _is_final(error):
+                if is_final(error):
                     raise
                 if failures == 0:
                     click.echo(f"no answer, asking again until there is one: {error}", err=True)
@@ -156,8 +154,3 @@ class Follower:
 def _named(watch: ResponseObject) -> dict[str, object]:
     """What every line of JSON says of its watch."""
     return {"subscriptionId": watch_id(watch), **{name: watch.verbatim(name) for name in ("reference", "active")}}
-
-
-def _is_final(error: CommandError) -> bool:
-    """Whether the node refuses the request for good, such as one with a wrong token."""
-    return isinstance(error, ErrorResponse) and 400 <= error.status < 500 and error.status not in _TRY_AGAIN

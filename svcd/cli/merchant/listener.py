@@ -26,7 +26,7 @@ from svcd.cli import options
 from svcd.cli.answers import ResponseObject, dumps, parse_object
 from svcd.cli.errors import CommandError, NoValidResponse
 from svcd.cli.merchant.story import subject_of
-from svcd.cli.rendering import format_time
+from svcd.cli.rendering import confirmations_of, format_time
 from svcd.cli.secure_files import read_bounded, read_secret_line
 from svcd.cli.session import Session
 from svcd.commerce.signing import BadSignature, verify
@@ -156,8 +156,8 @@ def _event(event: ResponseObject, unit: str) -> ReceivedEvent:
 
 
 def _payment(payment: ResponseObject) -> str:
-    state = f"{payment.text('state')} {payment.count('confirmations')} of {payment.count('requiredConfirmations')}"
-    return f"{payment.text('reference')}  {state}"
+    confirmations = confirmations_of(payment.count("confirmations"), payment.count("requiredConfirmations"))
+    return f"{payment.text('reference')}  {payment.text('state')} {confirmations}"
 
 
 @frozen

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 from click.core import ParameterSource
 
 from svcd.chain.address import encode_address
@@ -18,8 +18,8 @@ from svcd.cli import options
 from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import MAX_RESPONSE_BYTES, NodeClient
-from svcd.cli.payment_status import payment_status
-from svcd.cli.rendering import format_time, pluralize, property_table
+from svcd.cli.payment_status import awaited_payment, is_settled, payment_status
+from svcd.cli.rendering import confirmations_of, format_time, pluralize, property_table
 from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
 from svcd.cli.trustless import Claim, Questions, format_work, network_of
@@ -46,6 +46,9 @@ from svcd.light.payment_proof import (
     proof_in,
 )
 from svcd.visible_text import BadText, decoded
+
+_MAX_WAIT: Final = 604_800
+"""A week."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,7 +102,7 @@ def read_saved_response(path: Path) -> bytes:
 def verify_proof(session: Session, claim: ProofClaim) -> None:
     """Check the proof and print its payment; raises CommandError or RuleViolation if it is not proved."""
     try:
-        proof = proof_in(read_saved_response(claim.file), session.meant)
+        proof = proof_in(read_saved_response(claim.file), session.meant, "the file")
         if claim.terms is not None:
             check_payment(claim.terms, proof)
         proven = check(proof, minimum_work=claim.minimum_work)
@@ -201,7 +204,7 @@ def verify_trustless(session: Session, terms: PaymentTerms, minimum_work: int) -
     members = _payment_members(proof, proven)
     members |= {"state": state, "requiredConfirmations": terms.required, **verified.members(_PAYMENT_NOT_SHOWN)}
     rows = dict(_payment_rows(proof, proven))
-    rows["confirmations"] = f"{proven.confirmations} of {terms.required}"
+    rows["confirmations"] = confirmations_of(proven.confirmations, terms.required)
     table = [("state", f"{state}, proved"), *rows.items(), *verified.rows(_PAYMENT_NOT_SHOWN)]
     session.print_result(members, property_table(table))
 
@@ -384,6 +387,15 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
 @click.argument("amount", required=False, callback=options.validated(parse_amount))
 @_confirmations_option
 @options.since_height_option
+@click.option("--wait", is_flag=True, help="Wait until the payment is confirmed, or the time of --seconds is over.")
+@click.option(
+    "--seconds",
+    metavar="N",
+    default="3600",
+    show_default=True,
+    callback=options.validated(options.integer(1, _MAX_WAIT)),
+    help="How long to wait at most.",
+)
 @proof_options
 @options.nodes_option
 @options.json_option
@@ -395,27 +407,36 @@ def verify(
     amount: int | None,
     confirmations: int,
     since_height: int | None,
+    seconds: int,
     proof: Path | None,
     tip: bytes | None,
     *,
+    wait: bool,
     trustless: bool,
     minimum_work: int | None,
 ) -> None:
     """Show whether AMOUNT coins were paid to RECIPIENT under REFERENCE, and the confirmations of that payment.
 
-    The exit status is 0 in every state; programs read `state` with --json. With --proof no node is asked, the exit
-    status is 1 if the proof does not hold, and the three arguments may be omitted to see which payment it is for. With
-    --trustless no node is trusted: the payment is checked against the chain with the most work that the nodes given by
-    --url can prove, and the exit status is 1 if it is not proved.
+    The exit status is 0 in every state; programs read `state` with --json. With --wait the command ends when the
+    payment is confirmed, on a node that is in sync, and with exit status 1 if it is not within --seconds; standard
+    error says what happens meanwhile. With --proof no node is asked, the exit status is 1 if the proof does not hold,
+    and the three arguments may be omitted to see which payment it is for. With --trustless no node is trusted: the
+    payment is checked against the chain with the most work that the nodes given by --url can prove, and the exit status
+    is 1 if it is not proved.
 
     \b
     Example:
       svc verify order-1042 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5
       svc verify order-1042 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --confirmations 30 --json
+      svc verify order-1042 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --wait --seconds 900
       svc verify order-1042 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --trustless
       svc verify --proof proof.json
     """
     options.check_one_node(session, trustless=trustless)
+    if wait and (trustless or proof is not None):
+        raise click.UsageError("--wait asks a node that is trusted; leave out --trustless and --proof")
+    if _is_given("seconds") and not wait:
+        raise click.UsageError("--seconds is for --wait; give both")
     terms = None
     if reference is not None and recipient is not None and amount is not None:
         terms = PaymentTerms(reference, recipient, amount, confirmations, since_height)
@@ -437,8 +458,33 @@ def verify(
         return
     if minimum_work is not None:
         raise click.UsageError("--minimum-work needs --trustless or --proof")
-    payment = payment_status(session.node(), terms)
+    if not wait:
+        payment = payment_status(session.node(), terms)
+        session.print_result(payment, "\n".join(_payment_lines(payment, session.unit)))
+        return
+    progress = _Progress(session)
+    payment = awaited_payment(session.node(), terms, seconds, progress.tell)
     session.print_result(payment, "\n".join(_payment_lines(payment, session.unit)))
+    if not is_settled(payment):
+        state = payment.text("state")
+        why = "the node is not in sync" if state == "confirmed" else f"it is {state}"
+        raise CommandError(f"the payment is not confirmed after {seconds} s: {why}")
+
+
+@define
+class _Progress:
+    """Says on standard error how a payment changes, one line for each change."""
+
+    session: Session
+    last: str = ""
+
+    def tell(self, payment: ResponseObject) -> None:
+        """Print state and confirmations if they are others than before."""
+        done = confirmations_of(payment.count("confirmations"), payment.count("requiredConfirmations"))
+        line = f"{payment.text('state')}, confirmations {done}"
+        if line != self.last:
+            click.echo(f"{format_time(self.session.runtime.clock.milliseconds())}  {line}", err=True)
+        self.last = line
 
 
 def _undoing(work: ResponseObject) -> str:
@@ -452,11 +498,13 @@ def _is_given(name: str) -> bool:
 
 
 def _payment_lines(payment: ResponseObject, unit: str) -> Iterator[str]:
-    confirmations, required = payment.count("confirmations"), payment.count("requiredConfirmations")
     tip = payment.object("tip")
     rows = [
         ("state", payment.text("state")),
-        ("confirmations", f"{confirmations} of {required}"),
+        (
+            "confirmations",
+            confirmations_of(payment.count("confirmations"), payment.count("requiredConfirmations")),
+        ),
         ("recipient", payment.text("recipient")),
         ("amount", format_coins(payment.number("amount"), unit)),
         ("reference", payment.text("reference")),

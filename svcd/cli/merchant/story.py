@@ -8,7 +8,7 @@ from typing import Final
 
 from svcd.chain.units import format_coins
 from svcd.cli.answers import ResponseObject
-from svcd.cli.rendering import format_time, pluralize, property_table
+from svcd.cli.rendering import confirmations_of, format_time, pluralize, property_table
 
 KEPT_EVENTS: Final = 32
 """Events of a watch that a node shows at most."""
@@ -263,13 +263,15 @@ def _heading(content: ResponseObject, unit: str, required: int | None) -> str:
 
 
 def _short_state(payment: ResponseObject, required: int) -> str:
-    return f"{payment.text('state')} {payment.count('confirmations')} of {required}"
+    return f"{payment.text('state')} {confirmations_of(payment.count('confirmations'), required)}"
 
 
 def _state(payment: ResponseObject, required: int | None) -> str:
     confirmations = payment.count("confirmations")
     if required is None:
         return f"{payment.text('state')}, {pluralize(confirmations, 'confirmation')}"
+    if confirmations > required:
+        return f"{payment.text('state')}, {pluralize(confirmations, 'confirmation')}, {required} required"
     return f"{payment.text('state')}, {confirmations} of {pluralize(required, 'confirmation')}"
 
 

@@ -16,10 +16,12 @@ import { exactFields, must, strictJson } from "./strict-json.mjs";
 /** @typedef {{ evaluate: Evaluate, progress: (done: number, total: number) => void, clock: () => number,
  *   own?: Network }} Tools with Argon2id, the time in Unix milliseconds, and a network that is not built in. */
 
+const FILE = "the file";
+
 /** The payment that the text of an answer proves, on a built-in network or on `own`; throws InvalidProof.
  * @type {(text: string, tools: Tools) => Promise<ProvenPayment>} */
 export async function provenPayment(text, { evaluate, progress, clock, own }) {
-  const { ok, proof, next } = exactFields(strictJson(text, MAX_PROOF_BYTES), ["ok", "proof", "next"], "the answer");
+  const { ok, proof, next } = exactFields(strictJson(text, MAX_PROOF_BYTES, FILE), ["ok", "proof", "next"], FILE);
   must(ok === true && next === null, "ok must be true, and next null");
   const { chainId } = /** @type {{ chainId?: unknown }} */ (Object(proof));
   const known = builtIn(chainId);

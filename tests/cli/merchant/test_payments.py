@@ -151,6 +151,43 @@ def test_a_payment_from_pending_to_confirmed(node: Node, terminal: Terminal, pai
     assert (told["state"], told["confirmations"]) == ("confirmed", "2 of 2")
 
 
+def test_waiting_ends_when_the_payment_has_its_confirmations(node: Node, terminal: Terminal, paid: str) -> None:
+    began = terminal.clock.seconds()
+    terminal.clock.callLater(45, terminal.ok, "node", "mine", 1)
+    terminal.clock.callLater(50, terminal.ok, "node", "mine", 1)
+    told = terminal.ok("verify", *ORDER, "--confirmations", 2, "--wait")
+    assert rows(told.out)["confirmations"] == "2 of 2"
+    assert [line.partition("UTC  ")[2] for line in told.err.splitlines()] == [
+        "pending, confirmations 0 of 2",
+        "confirming, confirmations 1 of 2",
+    ]
+    assert terminal.clock.seconds() - began < 55
+    terminal.ok("node", "mine", 7)
+    assert rows(terminal.ok("verify", *ORDER, "--confirmations", 2, "--wait").out)["confirmations"] == "9 (2 required)"
+
+
+def test_waiting_ends_with_its_time(node: Node, terminal: Terminal, paid: str) -> None:
+    began = terminal.clock.seconds()
+    result = terminal.invoke("verify", *ORDER, "--wait", "--seconds", 65, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["state"] == "pending"
+    assert result.stderr.splitlines()[-1] == "Error: the payment is not confirmed after 65 s: it is pending"
+    assert 65 <= terminal.clock.seconds() - began < 70
+
+
+@pytest.mark.parametrize(("status", "seconds"), [(404, 0), (503, 55)])
+def test_waiting_asks_again_unless_the_node_refuses_for_good(
+    node: Node, terminal: Terminal, paid: str, status: int, seconds: int
+) -> None:
+    def away() -> None:
+        terminal.public.site = site_of(Fixed((status, b'{"ok":false,"error":"away"}')), terminal.clock)
+
+    terminal.clock.callLater(1, away)
+    began = terminal.clock.seconds()
+    assert terminal.failure("verify", *ORDER, "--wait", "--seconds", 60) == "away"
+    assert seconds <= terminal.clock.seconds() - began < seconds + 30
+
+
 def test_an_old_payment_is_ignored_with_since_height(node: Node, terminal: Terminal, paid: str) -> None:
     terminal.ok("node", "mine", 1)
     told = rows(terminal.ok("verify", *ORDER, "--since-height", 3).out)
@@ -179,6 +216,8 @@ def test_the_result_as_json_is_the_payment_object(node: Node, terminal: Terminal
         ((), "REFERENCE, RECIPIENT and AMOUNT are needed to ask a node"),
         (("order-1", OTHER), "REFERENCE, RECIPIENT and AMOUNT are needed to ask a node"),
         ((*ORDER, "--tip", "ab" * 32), "--tip is for a proof; give it together with --proof"),
+        ((*ORDER, "--wait", "--trustless"), "--wait asks a node that is trusted; leave out --trustless and --proof"),
+        ((*ORDER, "--seconds", "5"), "--seconds is for --wait; give both"),
         (("order-1", "--proof", "proof.json"), "give REFERENCE, RECIPIENT and AMOUNT, or none of them"),
         (
             ("--proof", "proof.json", "--confirmations", "12"),

@@ -12,15 +12,15 @@ export function must(truth, sentence) {
   if (!truth) throw new InvalidProof(sentence);
 }
 
-/** The value of a strict JSON text of at most so many characters; throws InvalidProof.
- * @type {(text: string, most: number) => unknown} */
-export function strictJson(text, most) {
-  must(text.length <= most, `the answer has ${text.length} characters, more than ${most}`);
+/** The value of a strict JSON text, called `what`, of at most so many characters; throws InvalidProof.
+ * @type {(text: string, most: number, what?: string) => unknown} */
+export function strictJson(text, most, what = "the answer") {
+  must(text.length <= most, `${what} has ${text.length} characters, more than ${most}`);
   let value;
   try {
     value = JSON.parse(text);
   } catch {
-    throw new InvalidProof("the answer is not JSON");
+    throw new InvalidProof(`${what} is not JSON`);
   }
   const fault = formFault(text, true);
   must(fault === null, String(fault));
