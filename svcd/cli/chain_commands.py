@@ -73,6 +73,11 @@ def balance(session: Session, address: str, *, trustless: bool, minimum_work: in
       svc balance "$(svc wallet address)"
       svc balance svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc --trustless
     """
+    show_balance(session, address, trustless=trustless, minimum_work=minimum_work)
+
+
+def show_balance(session: Session, address: str, *, trustless: bool, minimum_work: int | None) -> None:
+    """Print the balance of an address, as the options of `svc balance` ask for it; raises CommandError."""
     options.check_one_node(session, trustless=trustless)
     if trustless:
         # Only here are Argon2 and the checks of proofs needed.

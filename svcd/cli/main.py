@@ -103,6 +103,7 @@ def wallet(session: Session) -> None:
       svc wallet new --network devnet
       svc wallet address
       svc wallet send svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --reference order-17
+      svc wallet balance
       svc wallet history
     """
     session.runtime.forbid_core_dumps()
@@ -244,6 +245,10 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
         "send": ("wallet.send:send", "Send AMOUNT coins to RECIPIENT."),
         "pay": ("wallet.send:pay_uri", "Pay a payment URI or the link to a checkout."),
         "refund": ("wallet.refund:refund", "Send the payment TXID back to its sender."),
+        "balance": (
+            "wallet.history:balance",
+            "Show the balance of the wallet and how many transfers it has sent, as `svc balance` does for any address.",
+        ),
         "history": (
             "wallet.history:history",
             "Show what the wallet sent and received, newest first, and its pending transfers.",

@@ -1,4 +1,4 @@
-"""`svc wallet history`: the wallet's transfers on the chain and its pending ones (docs/command-line.md "A wallet")."""
+"""`svc wallet balance` and `svc wallet history`: what the wallet has, and its transfers (docs/command-line.md)."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from svcd.chain.transaction import Transfer
 from svcd.chain.units import format_amount
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject, invalid_response
-from svcd.cli.chain_commands import transfer_of
+from svcd.cli.chain_commands import show_balance, transfer_of
 from svcd.cli.rendering import TableColumn, format_time, pluralize, table
 from svcd.cli.session import Session
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, reconcile
@@ -70,6 +70,25 @@ class _HistoryPage:
             "otherWaiting": self.other_pending,
             "pruneHeight": str(self.prune_height),
         }
+
+
+@click.command()
+@options.keyfile_option
+@options.nodes_option
+@options.json_option
+@click.pass_obj
+def balance(session: Session, keyfile: Path, *, trustless: bool, minimum_work: int | None) -> None:
+    """Show the balance of the wallet and how many transfers it has sent, as `svc balance` does for any address.
+
+    No password is needed.
+
+    \b
+    Example:
+      svc wallet balance
+      svc wallet balance --trustless
+    """
+    opened = load_keyfile(session, keyfile)
+    show_balance(session, opened.address, trustless=trustless, minimum_work=minimum_work)
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`svc wallet history` with a real node."""
+"""`svc wallet history` and `svc wallet balance` with a real node."""
 
 import json
 
@@ -49,3 +49,11 @@ def test_history_continues_at_the_cursor(rich: Node, terminal: Terminal) -> None
     assert (len(rest["transactions"]), rest["next"]) == (2, None)
     assert "such as 120-3" in terminal.misuse("wallet", "history", "--before", "x")
     assert "from 1 to 100" in terminal.misuse("wallet", "history", "--limit", "101")
+
+
+def test_the_balance_of_the_wallet_is_that_of_its_address(rich: Node, terminal: Terminal) -> None:
+    told = terminal.ok("wallet", "balance")
+    assert told.out == terminal.ok("balance", ADDRESS).out
+    assert "balance     10 SVC\n" in told.out
+    assert json.loads(terminal.ok("wallet", "balance", "--json").out)["address"] == ADDRESS
+    assert "--minimum-work needs --trustless" in terminal.misuse("wallet", "balance", "--minimum-work", 5)
