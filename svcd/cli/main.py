@@ -281,9 +281,9 @@ _COMMANDS: Final[Mapping[click.Group, Mapping[str, tuple[str, str]]]] = {
             "merchant.webhooks:redeliver",
             "Send the event EVENT of the watch ID again, with the same id and body.",
         ),
-        "test": (
-            "merchant.webhooks:send_test",
-            "Send a signed test event, webhook.test, to the URL CALLBACK; fails unless the receiver answers 2xx.",
+        "trigger": (
+            "merchant.webhooks:trigger",
+            "Make an EVENT happen, and fail unless the receiver at the callback URL answers it with 2xx.",
         ),
         "listen": (
             "merchant.listener:listen",

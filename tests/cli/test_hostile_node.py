@@ -422,7 +422,7 @@ SUBJECTS = [
         ((f"{WATCHES}/{WATCH_ID}/events/{EVENT_ID}/redeliver", "event.id", "svcevt_" + "1" * 32),),
     ),
     Subject(
-        ("webhook", "test", CALLBACK),
+        ("webhook", "trigger", "webhook.test", "--callback", CALLBACK),
         {f"{WATCHES}/test": {"test": {"id": EVENT_ID, "status": 204, "error": None, "milliseconds": 7}}},
     ),
     Subject(

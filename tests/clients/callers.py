@@ -336,7 +336,7 @@ class Svc(Caller):
             "webhook events": ("webhook", "events", order.reference),
             "webhook list": ("webhook", "list"),
             "webhook redeliver": ("webhook", "redeliver", shop.watch, shop.event),
-            "webhook test": ("webhook", "test", shop.callback),
+            "webhook test": ("webhook", "trigger", "webhook.test", "--callback", shop.callback),
             "wallet history": ("wallet", "history"),
             "wallet send": ("wallet", "send", order.recipient, "5", "--again", *unlocked),
             "wallet refund": ("wallet", "refund", shop.received, *unlocked),

@@ -29,6 +29,9 @@ EVENTS: Final = (
     *("payment.dropped", "payment.mismatched", "node.alarm"),
 )
 """The events that a watch can send."""
+_TRIGGERS: Final = tuple(event for event in EVENTS if event != "node.alarm")
+"""The events that can be made on a devnet."""
+_TEST: Final = "webhook.test"
 INTERRUPTED: Final = 130
 """The exit status after Ctrl-C, as shells have it: the watches have not ended."""
 MAX_PAGE: Final = 50
@@ -344,21 +347,53 @@ def redeliver(session: Session, id: str, event: str, token_file: Path | None) ->
     session.print_result(answer, event_text(answer, session.unit))
 
 
-@click.command("test")
-@click.argument("callback_url", metavar="CALLBACK")
+@click.command()
+@click.argument("event", type=click.Choice([*_TRIGGERS, _TEST]), metavar="EVENT")
+@click.option(
+    "--callback",
+    "callback_url",
+    metavar="URL",
+    default="http://127.0.0.1:8080/",
+    show_default=True,
+    help="The URL that the node calls; the default is that of `svc webhook listen`.",
+)
 @_token_option
 @options.node_option
+@options.operator_option
 @options.json_option
 @click.pass_obj
-def send_test(session: Session, callback_url: str, token_file: Path | None) -> None:
-    """Send a signed test event, webhook.test, to the URL CALLBACK; fails unless the receiver answers 2xx.
+def trigger(session: Session, event: str, callback_url: str, token_file: Path | None) -> None:
+    """Make an EVENT happen, and fail unless the receiver at the callback URL answers it with 2xx.
+
+    On a devnet the node gets a new order, which the faucet pays as the EVENT needs it; blocks are made or undone, and
+    the event takes the way of every event. payment.expired takes a minute. On any network webhook.test, which belongs
+    to no order, shows whether the node reaches the receiver, and whether this accepts the signature.
+
+    \b
+    EVENT: payment.pending, payment.confirming, payment.confirmed, payment.reorged, payment.expired, payment.dropped,
+    payment.mismatched, or webhook.test
 
     \b
     Example:
-      svc webhook test https://shop.example.org/paid --token-file manage-token
+      svc webhook trigger payment.confirmed --token-file devnet/manage-token
+      svc webhook trigger webhook.test --callback https://shop.example.org/paid --token-file manage-token
     """
-    body = {"callbackUrl": callback_url}
-    test = _node(session, token_file).post(f"{PATH}/test", body).object("test")
+    node = _node(session, token_file)
+    if event == _TEST:
+        _send_test(session, node, callback_url)
+        return
+    # Only here are signatures needed.
+    from svcd.cli.merchant.trigger import Trigger
+
+    made = Trigger(node, session.operator(), session.runtime.random, callback_url).event(event)
+    if "deliveredAt" not in made:
+        error = made.text("lastError") if "lastError" in made else "no answer"
+        raise CommandError(f"{event} was made, and the receiver at {callback_url} has not accepted it: {error}")
+    session.print_result(made, event_text(made, session.unit))
+
+
+def _send_test(session: Session, node: NodeClient, callback_url: str) -> None:
+    test = node.post(f"{PATH}/test", {"callbackUrl": callback_url}).object("test")
     seconds = f"{test.count('milliseconds') / 1000:.3f} s"
     if "error" in test:
         raise CommandError(f"the callback failed after {seconds}: {test.text('error')}")

@@ -212,7 +212,11 @@ def test_a_token_does_not_cross_a_network_unencrypted(
 
 def test_without_a_token_no_request_is_sent(terminal: Terminal, keeping: Keeping) -> None:
     missing = "is missing: give --token-file, or set SVC_MANAGE_TOKEN"
-    for words in (REGISTER, ("webhook", "cancel", WATCH_ID), ("webhook", "test", CALLBACK)):
+    for words in (
+        REGISTER,
+        ("webhook", "cancel", WATCH_ID),
+        ("webhook", "trigger", "webhook.test", "--callback", CALLBACK),
+    ):
         assert terminal.misuse(*words) == f"the management token {missing}"
     for name in ("show", "watch", "events", "list"):
         words = ("webhook", name, *([] if name == "list" else [WATCH_ID]))
@@ -339,10 +343,10 @@ def test_deliveries_are_listed_and_repeated(terminal: Terminal, watched: Watched
 
 
 def test_a_callback_is_tested(terminal: Terminal, watched: Watched) -> None:
-    words = ("webhook", "test", "https://shop.example.com/paid")
+    words = ("webhook", "trigger", "webhook.test", "--callback", "https://shop.example.com/paid")
     assert terminal.ok(*words, env=ENVIRONMENT).out == "the callback answered 204 after 0.042 s\n"
     assert json.loads(terminal.ok(*words, "--json", env=ENVIRONMENT).out)["status"] == 204
-    words = ("webhook", "test", "https://shop.example.com/broken")
+    words = ("webhook", "trigger", "webhook.test", "--callback", "https://shop.example.com/broken")
     assert terminal.failure(*words, env=ENVIRONMENT) == "the callback failed after 0.042 s: status 500"
 
 
