@@ -283,6 +283,10 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
             '[log] level = "loud": must be "debug" or "info" or "warn" or "error" or "critical"',
         ),
         (
+            "[participation]\nevery = 10",
+            "[participation] every = 10: works with onDemand = true only",
+        ),
+        (
             "[participation]\nonDemand = true",
             '[participation] onDemand = true: works with network = "devnet" only',
         ),
@@ -448,7 +452,7 @@ def test_the_file_of_a_network_is_checked(tmp_path: Path) -> None:
     assert refusal(tmp_path, 'network = "festival.toml"').startswith("festival.toml: the network file cannot be read: ")
     (tmp_path / "festival.toml").write_text(render_network_file(own).replace("slotSeconds = 10", "slotSeconds = 0"))
     told = refusal(tmp_path, 'network = "festival.toml"')
-    assert told == "festival.toml, line 17: [rules] slotSeconds = 0: must be an integer from 1 to 600, without quotes"
+    assert told == "festival.toml, line 19: [rules] slotSeconds = 0: must be an integer from 1 to 600, without quotes"
     (tmp_path / "festival.toml").write_text(
         render_network_file(own).replace('minimumFee = "0.0001"', 'minimumFee = "0.001"')
     )

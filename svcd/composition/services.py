@@ -192,7 +192,11 @@ class NodeServices:
 
     def production(self) -> list[Service]:
         """The sweeps of rewards, if set, and the production of blocks; not on a devnet that makes them on demand."""
-        return [service for service in (self._sweeper, self._participation) if service is not None]
+        services: list[Service] = [each for each in (self._sweeper, self._participation) if each is not None]
+        if self._devnet is not None and (every := self._base.config.participation.every):
+            mine = partial(self._devnet.mine, 1, self._seed)
+            services.append(Periodic(self._base.reactor, every, mine, what="making a block"))
+        return services
 
     def start_pruning(self) -> None:
         """Delete old blocks from now on, if not all are kept, when the watches have been evaluated at them."""

@@ -34,6 +34,8 @@ def check(config: Config, settings: Settings, environment: Mapping[str, str]) ->
     """
     if config.participation.on_demand and config.network != "devnet":
         raise settings.problem(("participation", "onDemand"), 'works with network = "devnet" only')
+    if config.participation.every and not config.participation.on_demand:
+        raise settings.problem(("participation", "every"), "works with onDemand = true only")
     _check_pay_to(config, settings)
     _check_lifetimes(config, settings)
     _check_merchants(config, settings)

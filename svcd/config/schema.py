@@ -84,6 +84,8 @@ class Participation:
     sweep_above: Annotated[int, Coins(BASE_UNITS_PER_COIN)] = 10_000 * BASE_UNITS_PER_COIN
     """Base units."""
     on_demand: Annotated[bool, types.Boolean()] = False
+    every: Annotated[int, Between(0, 3_600)] = 0
+    """Seconds after which a block is made in spite of ``on_demand``; 0 for never."""
 
 
 MIN_KEPT_BLOCKS = 10_080

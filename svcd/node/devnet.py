@@ -23,6 +23,10 @@ _BATCH: Final = 16
 """Blocks made and submitted together; few, so that blocks of other nodes seldom come first."""
 _ATTEMPTS: Final = 3
 """How often blocks are made again because blocks of other nodes came first."""
+_LAG_SECONDS: Final = 3_600
+"""How far before the present a chain begins, so that there are slots for blocks that are asked for at once."""
+_OLD_SECONDS: Final = 43_200
+"""How far before the present a block may lie: others follow at the average distance, which raises no alarm."""
 MAX_BLOCKS: Final = 10_000
 MAX_DEPTH: Final = 1_000
 
@@ -45,7 +49,8 @@ class Devnet:
         hashes: list[bytes] = []
         async with self._lock:
             while len(hashes) < count:
-                hashes += await self._make(min(count - len(hashes), _BATCH), seed, self._waiting)
+                left = count - len(hashes)
+                hashes += await self._make(min(left, _BATCH), seed, self._waiting, later=max(left - _BATCH, 0))
         return hashes
 
     def _waiting(self) -> list[Transfer]:
@@ -98,14 +103,15 @@ class Devnet:
         return [transfer.txid for block in found for transfer in block.transfers]
 
     async def _make(
-        self, count: int, seed: bytes, waiting: Callable[[], list[Transfer]], *, undone: int = 0
+        self, count: int, seed: bytes, waiting: Callable[[], list[Transfer]], *, undone: int = 0, later: int = 0
     ) -> list[bytes]:
         """Make blocks in the place of the chain's newest ``undone`` blocks, and submit them; gives their hashes.
 
-        If blocks of other nodes come first they are made again, from the transfers that ``waiting`` gives then.
+        They leave room for ``later`` blocks of the same request. If blocks of other nodes come first they are made
+        again, from the transfers that ``waiting`` gives then.
         """
         for _ in range(_ATTEMPTS):
-            blocks = await self._forge(count, seed, waiting(), undone)
+            blocks = await self._forge(count, seed, waiting(), undone, later)
             # Our own, and the first of a branch may be far below the tip that the last one replaces.
             work = self._chain_manager.tip.work
             outcomes = await self._chain_manager.submit_blocks(blocks, proven_work=work)
@@ -117,7 +123,7 @@ class Devnet:
                 return [block.header.hash for block in blocks]
         raise NotYet(Wait.BUSY, f"blocks of others came first {_ATTEMPTS} times; try again")
 
-    async def _forge(self, count: int, seed: bytes, waiting: list[Transfer], undone: int) -> list[Block]:
+    async def _forge(self, count: int, seed: bytes, waiting: list[Transfer], undone: int, later: int) -> list[Block]:
         """A chain of new blocks; none if blocks of other nodes came first."""
         run, newest = self._chain.writer.run, self._chain.params.slot_at(milliseconds(self._clock))
         view, slots = await run(self._begin, undone)
@@ -125,7 +131,11 @@ class Devnet:
         blocks: list[Block] = []
         for number in range(count):
             # In the slots of the replaced blocks they have the same work, and the additional block has more.
-            slot = slots[number] if number < len(slots) else self._next_slot(view.head.point, newest)
+            slot = (
+                slots[number]
+                if number < len(slots)
+                else self._next_slot(view.head.point, newest, count - number + later)
+            )
             template = await run(self._assemble, view, seed, slot, waiting, returned)
             if template is None:
                 return []
@@ -150,9 +160,12 @@ class Devnet:
             return None
         return create_template(view, seed=seed, slot=slot, transfers=waiting, returned=returned)
 
-    def _next_slot(self, tip: ChainPoint, newest: int) -> int:
+    def _next_slot(self, tip: ChainPoint, newest: int, left: int) -> int:
+        """The slot of the next of ``left`` blocks: at the average distance, or of today if that would be long ago."""
         params = self._chain.params
         slot = min(tip.slot + params.slots_per_block, newest)
+        if newest - slot > _OLD_SECONDS // params.slot_seconds:
+            slot = newest - _LAG_SECONDS // params.slot_seconds - (left - 1) * params.slots_per_block
         if slot <= tip.slot:
             wait = (tip.slot + 1 - newest) * params.slot_seconds
             raise RuleViolation(Refusal.SLOT, f"the chain has caught up with the clock: try again in {wait} s")

@@ -23,8 +23,14 @@ _SECRET_BYTES: Final = 32
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True, help="The port on 127.0.0.1."
 )
+@click.option(
+    "--every",
+    metavar="SECONDS",
+    type=click.IntRange(1, 3_600),
+    help="Make a block by itself, too, after so many seconds.",
+)
 @click.pass_obj
-def devnet(session: Session, data_dir: Path, port: int) -> None:
+def devnet(session: Session, data_dir: Path, port: int, every: int | None) -> None:
     """Run a private chain for tests until Ctrl-C: one node, which makes a block when `svc node mine` asks for it.
 
     It listens on 127.0.0.1 only and talks to no other node. The chain and two secrets for webhooks are in DATA_DIR
@@ -33,6 +39,7 @@ def devnet(session: Session, data_dir: Path, port: int) -> None:
     \b
     Example:
       svc devnet
+      svc devnet --every 10
     In another terminal, in the same folder:
       export SVCD_URL=http://127.0.0.1:18645 SVCD_DATA_DIR=devnet
       svc wallet new --network devnet
@@ -46,7 +53,9 @@ def devnet(session: Session, data_dir: Path, port: int) -> None:
         f"  export SVCD_URL={url} SVCD_DATA_DIR={data_dir.absolute()}"
     )
     listen = f"--listen=tcp:{port}:interface=127.0.0.1"
-    session.runtime.run_twistd(("-n", "--pidfile=", "svcd", f"--config={CONFIG}", f"--data-dir={data_dir}", listen))
+    by_itself = [] if every is None else [f"--set=participation.every={every}"]
+    node = (f"--config={CONFIG}", f"--data-dir={data_dir}", listen, *by_itself)
+    session.runtime.run_twistd(("-n", "--pidfile=", "svcd", *node))
 
 
 def _make_secrets(session: Session, data_dir: Path) -> None:

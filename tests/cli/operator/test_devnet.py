@@ -49,6 +49,15 @@ def test_twistd_gets_a_configuration_that_listens_on_loopback_and_calls_nobody(t
     assert config.commerce.webhooks.enabled
 
 
+def test_blocks_come_by_themselves_if_that_is_asked_for(terminal: Terminal) -> None:
+    for words, every in (((), 0), (("--every", 10), 10)):
+        terminal.ok("devnet", *words)
+        options = Options()
+        options.parseOptions(terminal.twistd_calls[-1][3:])
+        assert options.config.participation.every == every
+    assert "0 is not in the range 1<=x<=3600" in terminal.misuse("devnet", "--every", 0)
+
+
 def test_a_later_run_keeps_the_secrets(terminal: Terminal) -> None:
     terminal.ok("devnet")
     first = (terminal.folder / "devnet" / "manage-token").read_text()
