@@ -137,6 +137,11 @@ class NetworkParams:
         """How many blocks just before ``height`` its producer must not have made."""
         return len(self.producers_at(height)) // 2
 
+    def together_at(self, height: int) -> int:
+        """How many producers together can undo any payment, from ``height`` on; 0 where computing decides that."""
+        listed = len(self.producers_at(height))
+        return listed // 2 + 1 if listed else 0
+
     @cached_property
     def most_blocks_between(self) -> int:
         """The largest :meth:`blocks_between_at` of all heights."""

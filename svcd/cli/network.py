@@ -439,7 +439,7 @@ def _summary(params: NetworkParams) -> str:
             ("reward", _reward(params)),
             ("minimum fee", format_coins(params.minimum_fee, params.unit)),
             ("account keeps", format_coins(params.account_minimum, params.unit)),
-            ("producers", f"{listed}, of which {listed // 2 + 1} must be at work" if listed else "everybody"),
+            ("producers", f"{listed}, of which {params.together_at(0)} must be at work" if listed else "everybody"),
         ]
     )
 

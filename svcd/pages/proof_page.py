@@ -10,7 +10,7 @@ from svcd.pages.html import Content, facts, notice, tag
 from svcd.pages.layout import CachedPage, Page
 from svcd.pages.routes import page
 from svcd.pages.sources import Sources
-from svcd.pages.texts import message
+from svcd.pages.texts import Message, message
 
 _FACTS: Final = (
     (message("proof.network"), "network", ""),
@@ -70,7 +70,7 @@ def _drawn(own: NetworkParams | None) -> Page:
                     notice("good", message("proof.proven")),
                     *([] if own is None else [_to_compare(own)]),
                     proven,
-                    notice("warn", message("proof.not-shown")),
+                    notice("warn", _not_shown(own)),
                 ),
                 id="proof",
                 class_="stack",
@@ -81,6 +81,13 @@ def _drawn(own: NetworkParams | None) -> Page:
         scripts=("proof.mjs",),
         worker=True,
     )
+
+
+def _not_shown(own: NetworkParams | None) -> Message:
+    """Who can make another chain: of a network with producers those of the first block, for the page shows no other."""
+    if own is None or not own.producers:
+        return message("proof.not-shown")
+    return message("proof.not-shown-producers", together=own.together_at(1), listed=len(own.producers))
 
 
 def _to_compare(own: NetworkParams) -> Tag:

@@ -15,7 +15,7 @@ from svcd.config.network_file import render_network_file
 from svcd.keyfile import parse, unseal
 from svcd.seed_file import SeedKind, render_seed
 from tests.chains import COIN, FESTIVAL, key_of
-from tests.cli.terminal import KEYFILE, OTHER, PASSWORD, Terminal
+from tests.cli.terminal import KEYFILE, OTHER, PASSWORD, Fixed, Terminal, site_of
 from tests.rpc.conftest import public_client
 from tests.rpc.node import Node, Settings
 
@@ -31,6 +31,7 @@ def festival(terminal: Terminal) -> NetworkParams:
     """A network with an easy target, in festival.toml, on which alice has coins; and fete.toml with other rules."""
     params = evolve(
         FESTIVAL,
+        unit="Token",
         allocations=((ALICE, 100 * COIN),),
     )
     (terminal.folder / "festival.toml").write_text(render_network_file(params))
@@ -123,7 +124,7 @@ def test_coins_are_sent_and_seen(terminal: Terminal, node: Node) -> None:
     seed.touch(0o600)
     seed.write_bytes(render_seed(key_of("alice").seed, SeedKind.BLOCK))
     terminal.ok("wallet", "import", "--operator-key", "seed", env=FEST)
-    assert terminal.ok("balance", ALICE, env=FEST).out.splitlines()[1] == "balance     100 SVC"
+    assert terminal.ok("balance", ALICE, env=FEST).out.splitlines()[1] == "balance     100 Token"
     told = terminal.ok("balance", ALICE, "--network", "festival.toml").out
     assert told == terminal.ok("balance", ALICE, env=FEST).out
     told = terminal.misuse("balance", ALICE)
@@ -139,6 +140,31 @@ def test_coins_are_sent_and_seen(terminal: Terminal, node: Node) -> None:
         assert terminal.misuse(*command, env=FEST).endswith(
             "an address begins with fest1q on festival; for another network name its file with --network"
         )
+
+
+def test_where_producers_are_listed_they_undo_payments_and_not_computing(
+    terminal: Terminal, node: Node, festival: NetworkParams
+) -> None:
+    producers = tuple(encode_address(key_of(name).hash, "fest") for name in ("alice", "bob", "carol"))
+    listed = evolve(festival, producers=producers)
+    (terminal.folder / "listed.toml").write_text(render_network_file(listed))
+    node.grow("genesis: a[1..4]\na2 pays 5000000 from alice to bob for order-1")
+    words = ("verify", "order-1", producers[1], "0.05")
+    told = terminal.ok(*words, env=FEST).out
+    assert re.search(r"^to undo +[0-9]+ hashes, ", told, re.MULTILINE)
+    assert "confirmations" in terminal.ok("confirmations", 5, env=FEST).out
+
+    payment = terminal.ok(*words, "--json", env=FEST).out
+    status = public_client(node).ok("/rpc/status")["status"] | {"genesisHash": listed.genesis_hash.hex()}
+    answers = {"order-1": (200, f'{{"ok":true,"payment":{payment}}}'.encode())}
+    answers["status"] = (200, json.dumps({"ok": True, "status": status}).encode())
+    terminal.public.site = site_of(Fixed(**answers), terminal.clock)
+    told = terminal.ok(*words, "--network", "listed.toml").out
+    assert re.search(r"^to undo +2 of the 3 producers together$", told, re.MULTILINE)
+    assert terminal.failure("confirmations", 5, "--network", "listed.toml") == (
+        "on festival computing undoes no payment: 2 of the 3 producers together undo any, however deep;"
+        " `svc help own-network` says how many confirmations are enough"
+    )
 
 
 def test_a_proof_is_of_the_network_that_is_named(terminal: Terminal, node: Node) -> None:
@@ -205,7 +231,7 @@ def test_a_wallet_refuses_a_node_of_another_network(terminal: Terminal, node: No
         ("missing.toml", "missing.toml: the network file cannot be read: No such file or directory"),
         (
             "broken.toml",
-            "broken.toml, line 17: [rules] slotSeconds = 0: must be an integer from 1 to 600, without quotes",
+            "broken.toml, line 19: [rules] slotSeconds = 0: must be an integer from 1 to 600, without quotes",
         ),
     ],
 )

@@ -25,6 +25,7 @@ def test_the_page_has_the_rules_of_a_network_of_its_own(open_node: Callable[...,
     assert "hidden" in genesis
     assert len(page.all("span", data_fill="genesis-hash")) == 1
     assert SENTENCE in page.text
+    assert "2 of the 3 producers together can make one" in page.text
     assert "Die Regeln von FESTIVAL kommen" in shown.ask("/proof/", Accept_Language="de").body.decode()
 
 

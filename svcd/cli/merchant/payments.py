@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from svcd.chain.address import encode_address
 from svcd.chain.errors import RuleViolation
+from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import new_reference
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount, format_coins, parse_amount
 from svcd.cli import options
@@ -118,7 +119,7 @@ def verify_proof(session: Session, claim: ProofClaim) -> None:
     except Unproved as unproved:
         raise CommandError(str(unproved)) from None
     height, tip_hash = str(tip.height), tip.hash.hex()
-    not_shown = _proof_not_shown(anchored=claim.tip is not None)
+    not_shown = _proof_not_shown(proof.params, tip.height, anchored=claim.tip is not None)
     members = {
         **_payment_members(proof, proven),
         "tip": {"height": height, "hash": tip_hash},
@@ -136,9 +137,15 @@ def verify_proof(session: Session, claim: ProofClaim) -> None:
     session.print_result(members, property_table(rows))
 
 
-def _proof_not_shown(*, anchored: bool) -> str:
+def _proof_not_shown(params: NetworkParams, height: int, *, anchored: bool) -> str:
     if anchored:
         return "whether the tip is still on the chain with the most work"
+    if together := params.together_at(height):
+        listed = len(params.producers_at(height))
+        return (
+            f"whether another chain has more work: {together} of the {listed} producers together can make one. Compare"
+            " the tip with what a node shows"
+        )
     return (
         "whether another chain has more work: anyone can make a chain by spending the work above. Compare it with what"
         " a node shows of the same tip, or give --minimum-work"
@@ -360,6 +367,8 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
       svc confirmations 250 --coin-price 0.5
       svc confirmations 250 --coin-price 0.5 --hash-price 0.02 --json
     """
+    if session.network is not None and session.network.producers:
+        raise CommandError(_by_producers(session.network))
     query = f"amountBaseUnits={amount}&coinPrice={format_amount(coin_price)}&hashPrice={format_amount(hash_price)}"
     advice = session.node().get(f"/rpc/commerce/confirmations?{query}").object("confirmations")
     advice.check(amount=str(amount), coinPrice=format_amount(coin_price), hashPrice=format_amount(hash_price))
@@ -379,6 +388,14 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
         ("core", f"{advice.count('hashesPerCoreSecond')} hashes a second"),
     ]
     session.print_result(advice, property_table(rows))
+
+
+def _by_producers(params: NetworkParams) -> str:
+    """Why no price of computing says what undoing a payment takes on a network with a list of producers."""
+    return (
+        f"on {params.name} computing undoes no payment: {params.together_at(0)} of the {len(params.producers)}"
+        " producers together undo any, however deep; `svc help own-network` says how many confirmations are enough"
+    )
 
 
 @click.command(cls=options.NumericCommand)
@@ -460,11 +477,11 @@ def verify(
         raise click.UsageError("--minimum-work needs --trustless or --proof")
     if not wait:
         payment = payment_status(session.node(), terms)
-        session.print_result(payment, "\n".join(_payment_lines(payment, session.unit)))
+        session.print_result(payment, "\n".join(_payment_lines(payment, session.meant[0])))
         return
     progress = _Progress(session)
     payment = awaited_payment(session.node(), terms, seconds, progress.tell)
-    session.print_result(payment, "\n".join(_payment_lines(payment, session.unit)))
+    session.print_result(payment, "\n".join(_payment_lines(payment, session.meant[0])))
     if not is_settled(payment):
         state = payment.text("state")
         why = "the node is not in sync" if state == "confirmed" else f"it is {state}"
@@ -497,7 +514,7 @@ def _is_given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _payment_lines(payment: ResponseObject, unit: str) -> Iterator[str]:
+def _payment_lines(payment: ResponseObject, params: NetworkParams) -> Iterator[str]:
     tip = payment.object("tip")
     rows = [
         ("state", payment.text("state")),
@@ -506,7 +523,7 @@ def _payment_lines(payment: ResponseObject, unit: str) -> Iterator[str]:
             confirmations_of(payment.count("confirmations"), payment.count("requiredConfirmations")),
         ),
         ("recipient", payment.text("recipient")),
-        ("amount", format_coins(payment.number("amount"), unit)),
+        ("amount", format_coins(payment.number("amount"), params.unit)),
         ("reference", payment.text("reference")),
     ]
     if "txid" in payment:
@@ -517,7 +534,10 @@ def _payment_lines(payment: ResponseObject, unit: str) -> Iterator[str]:
     rows.append(("matches", pluralize(payment.count("matchCount"), "transfer")))
     if "sinceHeight" in payment:
         rows.append(("since height", str(payment.number("sinceHeight"))))
-    if "work" in payment:
+    following = tip.number("height") + 1
+    if together := params.together_at(following):
+        rows.append(("to undo", f"{together} of the {len(params.producers_at(following))} producers together"))
+    elif "work" in payment:
         rows.append(("to undo", _undoing(payment.object("work"))))
     rows.append(("tip", f"{tip.number('height')}, {tip.text('hash')}"))
     if "node" in payment and not payment.object("node").flag("synced"):
@@ -525,5 +545,5 @@ def _payment_lines(payment: ResponseObject, unit: str) -> Iterator[str]:
     yield property_table(rows)
     for mismatch in payment.objects("mismatches"):
         yield ""
-        yield f"  another amount: {format_coins(mismatch.number('amount'), unit)}, which does not pay this order"
+        yield f"  another amount: {format_coins(mismatch.number('amount'), params.unit)}, which does not pay this order"
         yield f"    {mismatch.text('txid')}, {pluralize(mismatch.count('confirmations'), 'confirmation')}"
