@@ -12,6 +12,7 @@ import {
     Logger,
     Order,
     OrderService,
+    OrderStateTransitionEvent,
     Payment,
     PaymentMethod,
     PaymentMethodEvent,
@@ -19,13 +20,16 @@ import {
     PaymentStateTransitionEvent,
     Refund,
     RefundEvent,
+    RefundStateTransitionEvent,
     RequestContext,
     RequestContextService,
     SettlePaymentErrorResult,
     SettlePaymentResult,
     totalCoveredByPayments,
     TransactionalConnection,
+    Type,
     UserInputError,
+    VendureEvent,
 } from '@vendure/core';
 import { ConfigArg } from '@vendure/common/lib/generated-types';
 import { internal_setRequestContext } from '@vendure/core/dist/api/common/request-context';
@@ -42,11 +46,13 @@ import {
     changedNotes,
     coinsBack,
     decimalOf,
+    endedNotes,
     hasOpenTransfers,
     KnownState,
     newReference,
     nextState,
     openSenders,
+    OrderView,
     PAY,
     REFUND,
     refundedBefore,
@@ -124,12 +130,20 @@ export class SvcPayService implements OnApplicationBootstrap {
 
     async onApplicationBootstrap() {
         await this.checkOptions();
+        type OrderEvent = Type<VendureEvent & { order: Order }>;
+        const after = (events: OrderEvent[], what: string, act: (orderId: ID) => Promise<void>) => {
+            for (const event of events)
+                this.eventBus.ofType(event).subscribe(({ order }) => {
+                    act(order.id).catch((error: unknown) =>
+                        Logger.error(`${what} of ${order.code}: ${sentenceOf(error)}`, loggerCtx),
+                    );
+                });
+        };
         // Vendure publishes this event after it has stored the refund as pending, without an answer of a handler.
-        this.eventBus.ofType(RefundEvent).subscribe(({ order }) => {
-            this.prepareRefunds(order.id).catch((error: unknown) =>
-                Logger.error(`refunds of ${order.code}: ${sentenceOf(error)}`, loggerCtx),
-            );
-        });
+        after([RefundEvent], 'refunds', id => this.prepareRefunds(id));
+        // What the staff does to old payments and refunds: the scheduled check no longer asks about them.
+        const moves = [OrderStateTransitionEvent, PaymentStateTransitionEvent, RefundStateTransitionEvent];
+        after(moves, 'notes', id => this.endNotes(id));
         // Within the transaction that saves the method: what is thrown here is shown in the form, and nothing is saved.
         this.eventBus.registerBlockingEventHandler({
             event: PaymentMethodEvent,
@@ -552,18 +566,7 @@ export class SvcPayService implements OnApplicationBootstrap {
         const from = payment.state as KnownState;
         const to = nextState(from, seen);
         const { state, confirmations, txid } = seen.payment;
-        // Not as a relation of the payment: when that is saved, a refund that was created meanwhile would lose it.
-        const refunds = await this.connection
-            .getRepository(ctx, Refund)
-            .findBy({ payment: { id: payment.id }, state: 'Settled' });
-        const refunded = refunds.reduce((sum, refund) => sum + refund.total, 0) >= payment.amount;
-        const others = await this.connection.getRepository(ctx, Payment).find({
-            where: { order: { id: payment.order.id }, id: Not(payment.id), state: 'Settled' },
-            relations: ['refunds'],
-        });
-        const covered = totalCoveredByPayments({ payments: others } as Order);
-        const paidOtherwise = others.length > 0 && covered >= payment.order.totalWithTax;
-        const order = { state: payment.order.state, refunded, paidOtherwise };
+        const order = await this.orderView(ctx, payment);
         const notes = await this.write(ctx, payment.order.id, attempt.notes, [
             ...stateNotes(from, to, attempt, seen, order),
             ...transferNotes(to ?? from, attempt, seen),
@@ -589,6 +592,63 @@ export class SvcPayService implements OnApplicationBootstrap {
         if (to === null) return;
         await this.move(ctx, payment, to);
         Logger.info(`${attempt.order.reference}: ${from} to ${to}`, loggerCtx);
+    }
+
+    private async orderView(ctx: RequestContext, payment: Payment): Promise<OrderView> {
+        // Not as a relation of the payment: when that is saved, a refund that was created meanwhile would lose it.
+        const refunds = await this.connection
+            .getRepository(ctx, Refund)
+            .findBy({ payment: { id: payment.id }, state: 'Settled' });
+        const refunded = refunds.reduce((sum, refund) => sum + refund.total, 0) >= payment.amount;
+        const others = await this.connection.getRepository(ctx, Payment).find({
+            where: { order: { id: payment.order.id }, id: Not(payment.id), state: 'Settled' },
+            relations: ['refunds'],
+        });
+        const covered = totalCoveredByPayments({ payments: others } as Order);
+        const paidOtherwise = others.length > 0 && covered >= payment.order.totalWithTax;
+        return { state: payment.order.state, refunded, paidOtherwise };
+    }
+
+    /** Ends the notes of an order that what was done in Vendure has ended; the node is not asked. */
+    async endNotes(orderId: ID): Promise<void> {
+        const payments = await this.connection.rawConnection.getRepository(Payment).find({
+            where: { order: { id: orderId }, transactionId: Like(`${PAY}%`) },
+            relations: ['refunds'],
+        });
+        for (const payment of payments) {
+            const attempt = attemptOf(payment);
+            if (attempt === undefined) continue;
+            const ctx = await this.context(attempt);
+            if (attempt.notes.some(({ state }) => state === 'open'))
+                await this.connection.withTransaction(ctx, tx => this.endPaymentNotes(tx, payment.id));
+            for (const { id, state } of payment.refunds)
+                if (state === 'Settled')
+                    await this.connection.withTransaction(ctx, tx => this.endRefundNotes(tx, id, orderId));
+        }
+    }
+
+    private async endPaymentNotes(ctx: RequestContext, paymentId: ID): Promise<void> {
+        await lockRows(this.connection, ctx, Payment, 'id', paymentId);
+        const payment = await this.connection.getEntityOrThrow(ctx, Payment, paymentId, {
+            relations: ['order'],
+        });
+        const attempt = attemptOf(payment);
+        if (attempt === undefined) return;
+        const order = await this.orderView(ctx, payment);
+        const ended = endedNotes(payment.state as KnownState, attempt.notes, order);
+        if (changedNotes(attempt.notes, ended).length === 0) return;
+        const notes = await this.write(ctx, payment.order.id, attempt.notes, ended);
+        const svc = { ...attempt, turn: attempt.turn + 1, notes };
+        payment.metadata = { ...payment.metadata, svc };
+        await this.connection.getRepository(ctx, Payment).save(payment, { reload: false });
+    }
+
+    private async endRefundNotes(ctx: RequestContext, refundId: ID, orderId: ID): Promise<void> {
+        const [refund] = await lockRows(this.connection, ctx, Refund, 'id', refundId);
+        const back = refund && backOf(refund);
+        if (back?.seen !== 'unpaid') return;
+        const view = { id: refundId, state: 'Settled', undone: false };
+        await this.writeOfRefund(ctx, orderId, back, refundNotes(view, back, { state: 'unpaid' }));
     }
 
     /**

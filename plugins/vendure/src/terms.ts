@@ -281,17 +281,21 @@ function cancelledNotes(open: Note[], order: OrderView): Note[] {
         if (note.key.startsWith(UNDONE)) return [done(note, 'the payment is cancelled')];
         if (note.key === 'lost' || note.key === 'never-confirmed') {
             if (over !== null) return [done(note, over)];
-            return [
-                {
-                    ...note,
-                    todo: 'The payment is cancelled: ask the buyer for another payment, or cancel the order.',
-                },
-            ];
+            const todo = 'The payment is cancelled: ask the buyer for another payment, or cancel the order.';
+            return note.key === 'lost' ? [{ ...note, todo }] : [];
         }
         if (note.key === 'order-cancelled' && !order.refunded)
             return [withdrawn(note, 'a reorganisation has undone the payment, and it is cancelled')];
         return [];
     });
+}
+
+/** What has become of notes about a payment in Vendure, whatever the node says. */
+export function endedNotes(state: KnownState, notes: Note[], order: OrderView): Note[] {
+    const open = notes.filter(note => note.state === 'open');
+    if (state === 'Cancelled') return cancelledNotes(open, order);
+    if (state !== 'Settled' || !order.refunded) return [];
+    return open.filter(({ key }) => key === 'order-cancelled').map(note => done(note, 'it is refunded'));
 }
 
 /** What the staff must know of a change of the state, and what holds no longer after it. */
@@ -304,7 +308,6 @@ export function stateNotes(
 ): Note[] {
     const { reference } = attempt.order;
     const open = attempt.notes.filter(({ state }) => state === 'open');
-    if (from === 'Cancelled') return cancelledNotes(open, order);
     if (to === 'Undone')
         return [
             {
@@ -365,8 +368,7 @@ export function stateNotes(
                 state: 'open',
             },
         ];
-    if (!order.refunded) return [];
-    return open.filter(({ key }) => key === 'order-cancelled').map(note => done(note, 'it is refunded'));
+    return endedNotes(from, open, order);
 }
 
 const PAY_BACK = 'pay';

@@ -317,6 +317,14 @@ export class Shop {
         return refundOrder;
     }
 
+    /** What an administrator does to an order, a payment or a refund. */
+    async byHand(mutation: string): Promise<void> {
+        const { made } = await this.admin.query<{ made: { message?: string } }>(
+            gql`mutation { made: ${mutation} { ... on ErrorResult { message } } }`,
+        );
+        if (made.message !== undefined) throw new Error(made.message);
+    }
+
     /** Fulfils the order, and answers with the state of the fulfilment, or with why it is refused. */
     async ship(id: string): Promise<string> {
         const { order } = await this.admin.query<{ order: { lines: Array<{ id: string }> } }>(

@@ -298,6 +298,31 @@ test('refunds that are together more than the payment fail', async () => {
     assert.deepEqual(states?.sort(), ['Failed', 'Pending']);
 });
 
+test('what the staff does by hand ends notes at once, without a question to the node', async () => {
+    const [undone, cancelled] = [await begun(), await begun()];
+    for (const { reference } of [undone, cancelled]) await pay(reference);
+    await becomes(cancelled.order, 'Authorized', 'PaymentAuthorized');
+    await shop.byHand(`cancelOrder(input: { orderId: "${cancelled.order.id}" })`);
+    await node.mine(CONFIRMATIONS);
+    for (const { order } of [undone, cancelled]) await becomes(order, 'Settled');
+    await noted(cancelled.order, 'the order was cancelled', 'Refund it');
+    const paymentOf = async ({ id }: ShopOrder) => (await shop.order(id)).payments[0]?.id ?? '';
+    const refund = await shop.refund(await paymentOf(cancelled.order), PRICE);
+    await noted(cancelled.order, 'Pay 25 coins back');
+    await node.reorganise(CONFIRMATIONS);
+    await becomes(undone.order, 'Undone');
+    await noted(undone.order, 'Ship nothing');
+    for (const { reference } of [undone, cancelled]) await silence(reference);
+
+    await shop.byHand(`cancelPayment(id: "${await paymentOf(undone.order)}")`);
+    await noted(undone.order, 'has undone the payment', 'Done: the payment is cancelled.');
+    await shop.byHand(`settleRefund(input: { id: "${refund.id}", transactionId: "by bank" })`);
+    await noted(cancelled.order, 'returns 25 coins', 'Done: it was settled in another way.');
+    await node.mine(CONFIRMATIONS);
+    await check();
+    await noted(cancelled.order, 'the order was cancelled', 'Done: it is refunded.');
+});
+
 test('a payment of another channel goes on in that channel', async () => {
     const channel = await shop.openChannel('second');
     const { order, reference } = await begun(channel);
