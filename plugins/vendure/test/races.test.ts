@@ -35,7 +35,7 @@ before(async () => {
         token: node.secret('manage-token'),
         signingSecret: node.secret('signing-secret'),
     };
-    shop = await openShop(folder, await freePort(), { main }, database);
+    shop = await openShop({ folder, port: await freePort(), nodes: { main }, database });
     await shop.offer('coins', {
         node: 'main',
         recipient: merchant,
@@ -48,7 +48,7 @@ before(async () => {
 });
 
 after(async () => {
-    await shop?.server.destroy();
+    await shop?.close();
     await Promise.all([node?.stop(), postgresql?.stop()]);
     rmSync(folder, { recursive: true });
 });
@@ -95,6 +95,22 @@ test('events and the scheduled task at once change a payment once', async () => 
     const order = await shop.order(id);
     assert.equal(order.state, 'PaymentSettled');
     assert.deepEqual(changes(order), ['AwaitingTransfer', 'Authorized', 'Settled']);
+});
+
+test('the worker settles what no event has told of, and sends the e-mail', async () => {
+    const { Client } = await svcPay();
+    const client = new Client(node.url, { token: node.secret('manage-token') });
+    const { id, reference } = await begun();
+    for (const watch of (await client.watches({ reference })).watches) await client.cancel(watch.id);
+    await pay(reference);
+    await node.mine(CONFIRMATIONS);
+    assert.equal((await shop.check()).failed, 0);
+    const { code, state } = await shop.order(id);
+    assert.equal(state, 'PaymentSettled');
+    const mail = await until('an e-mail', () =>
+        Promise.resolve(shop.mails().find(({ subject }) => subject.includes(code))),
+    );
+    assert.match(mail.body, /http:\/\/127\.0\.0\.1:\d+\/assets\//);
 });
 
 test('of two attempts that begin at once one is refused', async () => {

@@ -3,7 +3,6 @@ import {
     DefaultJobQueuePlugin,
     DefaultSchedulerPlugin,
     DefaultSearchPlugin,
-    JobQueueService,
     mergeConfig,
     PaymentProcess,
     VendureConfig,
@@ -19,6 +18,7 @@ import {
     testConfig,
 } from '@vendure/testing';
 import gql from 'graphql-tag';
+import { ChildProcess, fork } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
@@ -76,22 +76,24 @@ export interface Mail {
     body: string;
 }
 
-/** A real Vendure server with one product, with the plugins that `@vendure/create` adds but for its pages, on sql.js or another database. */
-export async function openShop(
-    folder: string,
-    port: number,
-    nodes: { [name: string]: SvcPayNode },
-    database?: VendureConfig['dbConnectionOptions'],
-) {
-    registerInitializer('sqljs', new SqljsInitializer(folder));
-    registerInitializer('postgres', new PostgresInitializer());
+/** What server and worker of a shop have in common. */
+export interface ShopSettings {
+    folder: string;
+    port: number;
+    nodes: { [name: string]: SvcPayNode };
+    /** Without one the shop is on sql.js, which no two processes share. */
+    database?: VendureConfig['dbConnectionOptions'];
+}
+
+/** The configuration of a shop with the plugins that `@vendure/create` adds but for its pages. */
+export function configOf({ folder, port, nodes, database }: ShopSettings): Required<VendureConfig> {
     // It runs when a test triggers it, and not beside the tests.
     svcPayTask.configure({ schedule: '0 0 1 1 *' });
-    const config = mergeConfig(testConfig, {
+    return mergeConfig(testConfig, {
         apiOptions: { port, hostname: '127.0.0.1' },
         importExportOptions: { importAssetsDir: folder },
         logger,
-        schedulerOptions: { runTasksInWorkerOnly: false },
+        schedulerOptions: { runTasksInWorkerOnly: database !== undefined },
         paymentOptions: { process: [...(testConfig.paymentOptions.process ?? []), holdingProcess] },
         ...(database && { dbConnectionOptions: database }),
         plugins: [
@@ -109,6 +111,16 @@ export async function openShop(
             SvcPayPlugin.init({ serverUrl: `http://127.0.0.1:${port}`, nodes }),
         ],
     });
+}
+
+/** A real Vendure server with one product on sql.js, or on another database with a worker in a process of its own. */
+export async function openShop(settings: ShopSettings): Promise<Shop> {
+    const { folder, port, database } = settings;
+    registerInitializer('sqljs', new SqljsInitializer(folder));
+    registerInitializer('postgres', new PostgresInitializer());
+    const config = configOf(settings);
+    // The server of tests does the jobs of all queues with these names.
+    if (database) config.jobQueueOptions = { ...config.jobQueueOptions, activeQueues: ['none'] };
     const { server, adminClient } = createTestEnvironment(config);
     try {
         await server.init(teapotShop(folder));
@@ -117,11 +129,15 @@ export async function openShop(
         setTimeout(() => process.exit(1), 10_000).unref();
         throw error;
     }
-    await server.app.get(JobQueueService).start();
+    // The initializer has chosen the name of the database.
+    const { database: name } = config.dbConnectionOptions;
+    const same = { ...settings, database: { ...database, database: name } };
+    const worker = database && fork(join(__dirname, 'worker.js'), [JSON.stringify(same)]);
     await adminClient.asSuperAdmin();
     return new Shop(
         folder,
         server,
+        worker,
         adminClient,
         () => new SimpleGraphQLClient(config, `http://127.0.0.1:${port}/shop-api`),
     );
@@ -131,9 +147,15 @@ export class Shop {
     constructor(
         private folder: string,
         readonly server: Awaited<ReturnType<typeof createTestEnvironment>>['server'],
+        private worker: ChildProcess | undefined,
         readonly admin: SimpleGraphQLClient,
         private visitor: () => SimpleGraphQLClient,
     ) {}
+
+    async close(): Promise<void> {
+        this.worker?.kill();
+        await this.server.destroy();
+    }
 
     /** The e-mails so far. */
     mails(): Mail[] {

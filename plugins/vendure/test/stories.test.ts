@@ -52,7 +52,7 @@ before(async () => {
     };
     const wrong = { ...main, token: 'x'.repeat(43) };
     const page = { ...main, url: `${node.url}/explorer` };
-    shop = await openShop(folder, port, { main, wrong, page });
+    shop = await openShop({ folder, port, nodes: { main, wrong, page } });
     const settings = {
         node: 'main',
         recipient: merchantAddress,
@@ -84,7 +84,7 @@ before(async () => {
 });
 
 after(async () => {
-    await shop?.server.destroy();
+    await shop?.close();
     await node?.stop();
     rates?.close();
     rmSync(folder, { recursive: true });
