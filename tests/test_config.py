@@ -33,6 +33,7 @@ from tests.process.certificate_files import CertificateFiles
 
 CONF = Path(__file__).parent.parent / "conf"
 SHOP = "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7ytvpxz4"
+OTHER_SHOP = "svc1qdcchhntg885gwuu4gyd50v4cn546ulxt8l45rt"
 TOKEN, SECRET = "t" * 32, "s" * 32
 
 
@@ -272,6 +273,29 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
             f"network = 'devnet'\n[pages]\nrecipients = ['{SHOP}']",
             f'[pages] recipients = ["{SHOP}"]: '
             "each recipient must be an address of this network: 44 characters that begin with svcd1q",
+        ),
+        (
+            "[pages]\nshopNames = 'Tea'",
+            '[pages] shopNames = "Tea": must be a table of addresses and names, such as { "svc1q…" = "Tea & Cake" }',
+        ),
+        (
+            f"[pages.shopNames]\n{SHOP} = ' Tea'",
+            "[pages] shopNames = (not shown): each name must have 1 to 40 characters, without spaces around it",
+        ),
+        (
+            f"[pages.shopNames]\n{SHOP} = 'Tea\\u200b'".replace("'", '"'),
+            "[pages] shopNames = (not shown): each name must not have U+200B (ZERO WIDTH SPACE) in line 1, column 4; "
+            "nobody sees it: remove it, or type the text again",
+        ),
+        (
+            f"network = 'devnet'\n[pages.shopNames]\n{SHOP} = 'Tea'",
+            "[pages] shopNames = (not shown): "
+            "each recipient must be an address of this network: 44 characters that begin with svcd1q",
+        ),
+        (
+            f"[pages]\nrecipients = ['{OTHER_SHOP}']\n[pages.shopNames]\n{SHOP} = 'Tea'",
+            f"[pages] shopNames = (not shown): {SHOP} is not among the recipients of the links of this site, "
+            "so its name would not be shown",
         ),
         (
             "[limits]\nexempt = ['127.0.0.1/8']",
@@ -905,7 +929,7 @@ def test_the_one_token_goes_on_as_the_merchant_default(tmp_path: Path) -> None:
 
 
 def test_links_of_the_site_have_the_recipients_of_the_merchants(tmp_path: Path) -> None:
-    books, own = f'recipients = ["{SHOP}"]', "svc1qdcchhntg885gwuu4gyd50v4cn546ulxt8l45rt"
+    books, own = f'recipients = ["{SHOP}"]', OTHER_SHOP
     assert merchants_in(tmp_path, books).link_recipients == {SHOP}
     assert merchants_in(tmp_path).link_recipients == frozenset(), "it may be paid at any address"
     token = f'{books}\n[[commerce.merchants]]\nname = "b"\ntokenFile = "b-token"\nsigningSecretFile = "b-secret"'
@@ -915,6 +939,8 @@ def test_links_of_the_site_have_the_recipients_of_the_merchants(tmp_path: Path) 
     config = merchants_in(tmp_path, listed, b_token="d" * 32, b_secret="e" * 32)
     assert config.link_recipients == {own}
     assert config.pages.return_hosts == ("shop.example:8443",)
+    named = merchants_in(tmp_path, f'{books}\n[pages.shopNames]\n{SHOP} = "Tea & Cake ☕"')
+    assert named.pages.shop_names == {SHOP: "Tea & Cake ☕"}
     assert load().link_recipients == frozenset()
 
 

@@ -420,6 +420,7 @@ class NodeServices:
                 self.reload.config.link_recipients,
                 frozenset(self.reload.config.pages.return_hosts),
                 self.reload.config.pages.only,
+                self.reload.config.pages.shop_names,
             ),
             origin=own_origin(config),
             worker=self._base.pools.files,

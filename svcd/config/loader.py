@@ -74,6 +74,14 @@ def _check_merchants(config: Config, settings: Settings) -> None:
         names.add(merchant.name)
         _check_recipients(merchant.recipients, config, settings, (*at, "recipients"))
     _check_recipients(config.pages.recipients, config, settings, ("pages", "recipients"))
+    _check_recipients(config.pages.shop_names, config, settings, ("pages", "shopNames"))
+    listed = config.link_recipients
+    for recipient in config.pages.shop_names:
+        if listed and recipient not in listed:
+            reason = (
+                f"{recipient} is not among the recipients of the links of this site, so its name would not be shown"
+            )
+            raise settings.problem(("pages", "shopNames"), reason)
 
 
 def _check_previous_tokens(config: Config, settings: Settings) -> None:

@@ -5,8 +5,9 @@ directory: `config.data_dir / config.participation.key_file` is right for relati
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 from attrs import field, frozen
@@ -322,6 +323,8 @@ class Pages:
     """The hosts to which such links lead back; empty for any."""
     only: Annotated[bool, types.Boolean()] = False
     """Whether other links are refused."""
+    shop_names: Annotated[Mapping[str, str], types.ShopNames()] = MappingProxyType({})
+    """The name of the shop of each recipient, for the checkout."""
 
 
 @frozen

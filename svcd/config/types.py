@@ -5,6 +5,7 @@ that rules of a network have too are in `svcd.chain.value_types`.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
@@ -21,6 +22,7 @@ _BLOCK = re.compile(r"([1-9][0-9]{0,15}):([0-9a-f]{64})", re.IGNORECASE)
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _MERCHANT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _WEB_HOST = re.compile(r"([^:]+)(?::[0-9]{1,5})?")
+_MAX_SHOP_NAME = 40
 
 
 @frozen
@@ -208,6 +210,24 @@ class WebHost:
         if match is None or not _is_host(match[1]):
             raise BadValue('must be a host as in an https:// address, such as "shop.example.org" or "localhost:8443"')
         return text.lower()
+
+
+@frozen
+class ShopNames:
+    """The names of shops, each by the address of its recipient."""
+
+    def read(self, value: object) -> Mapping[str, str]:
+        """Return the names by address; the addresses are checked with the network."""
+        if not isinstance(value, dict):
+            raise BadValue('must be a table of addresses and names, such as { "svc1q…" = "Tea & Cake" }')
+        for name in value.values():
+            try:
+                check_line(String().read(name))
+            except BadText as error:
+                raise BadValue(f"each name {error}") from error
+            if name.strip() != name or not 1 <= len(name) <= _MAX_SHOP_NAME:
+                raise BadValue(f"each name must have 1 to {_MAX_SHOP_NAME} characters, without spaces around it")
+        return value
 
 
 @frozen

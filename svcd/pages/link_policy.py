@@ -3,7 +3,8 @@
 Anybody can write a link to a checkout, with a recipient, a label and a way back of their choice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from attrs import frozen
@@ -25,6 +26,8 @@ class LinkPolicy:
     """Hosts to which a link may lead back, in lower case, with the port if it is not 443; empty for any."""
     only: bool = False
     """Whether other links are refused rather than shown without label and way back."""
+    shop_names: Mapping[str, str] = MappingProxyType({})
+    """The name of the shop of each recipient."""
 
     def lists(self, recipient: str, return_host: str | None) -> bool:
         """Whether a link is listed; HttpError 403 if it is not, and other links are refused."""

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -28,6 +28,7 @@ from svcd.config.types import (
     NetworkOrFile,
     OneOf,
     Secret,
+    ShopNames,
     ZeroOrAtLeast,
 )
 
@@ -169,6 +170,7 @@ _KINDS: Final = {
     ServerEndpoint: "endpoint",
     String: "string",
     Secret: "string",
+    ShopNames: "table of addresses and names",
 }
 
 
@@ -215,6 +217,8 @@ def _default(section: str, key: str, attribute: Any) -> str:
 
 
 def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_toml(key)} = {_toml(each)}' for key, each in value.items())}}}"
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, bool):
