@@ -423,6 +423,8 @@ class NodeServices:
                 self.reload.config.pages.shop_names,
             ),
             origin=own_origin(config),
+            public_url=config.http.public_url,
+            on_demand=config.participation.on_demand,
             worker=self._base.pools.files,
         )
         return pages_resource(sources, page_hosts(config))

@@ -32,6 +32,8 @@ BANDS: Final = 40
 """The most bars in the chart of fees."""
 NEXT_BLOCKS: Final = 6
 """The next blocks that the page of the mempool lists."""
+IDLE_BLOCKS: Final = 5
+"""After a time in which usually so many blocks come, and none has come, no time is promised."""
 _MAX_BLOCKS: Final = 100
 _DIGITS: Final = 3
 
@@ -66,10 +68,24 @@ def blocks_until(sources: Sources, fee: int) -> int:
     return sources.mempool.fees.blocks_until(rate, sources.params, size=LARGEST_TRANSFER)
 
 
-def expected_time(sources: Sources, blocks: int) -> Message:
-    """``in about a minute``."""
+def seconds_per_block(sources: Sources) -> int | None:
+    """The seconds until the next block on average; None where no time may be promised.
+
+    That is where the operator makes the blocks by hand, where the node may lack the newest ones, and where none has
+    come for long.
+    """
     params = sources.params
-    return in_time(blocks * params.slots_per_block * params.slot_seconds)
+    usual = params.slots_per_block * params.slot_seconds
+    idle = sources.now - params.slot_time(sources.chain_manager.tip.slot)
+    if sources.on_demand or sources.peers.behind() or idle > 1000 * IDLE_BLOCKS * usual:
+        return None
+    return usual
+
+
+def expected_time(sources: Sources, blocks: int) -> Message | None:
+    """``in about a minute``; None where no time may be promised."""
+    seconds = seconds_per_block(sources)
+    return None if seconds is None else in_time(blocks * seconds)
 
 
 def expected_in(sources: Sources, blocks: int) -> Message:
@@ -77,6 +93,8 @@ def expected_in(sources: Sources, blocks: int) -> Message:
     if blocks > _MAX_BLOCKS:
         return message("explorer.beyond", count=_MAX_BLOCKS)
     time = expected_time(sources, blocks)
+    if time is None:
+        return message("explorer.in-next-some-time") if blocks == 1 else message("explorer.within-blocks", count=blocks)
     return (
         message("explorer.in-next", time=time) if blocks == 1 else message("explorer.within", count=blocks, time=time)
     )
@@ -171,7 +189,11 @@ def next_blocks_table(sources: Sources, blocks: Sequence[ExpectedBlock]) -> Tag:
             lambda row: message("explorer.next") if row[0] == 1 else message("explorer.number", place=row[0]),
             place="phone-title",
         ),
-        Column(message("explorer.expected"), lambda row: expected_time(sources, row[0]), place="phone-note"),
+        Column(
+            message("explorer.expected"),
+            lambda row: expected_time(sources, row[0]) or message("explorer.some-time"),
+            place="phone-note",
+        ),
         Column(
             message("explorer.transfers"),
             lambda row: grouped(row[1].count),

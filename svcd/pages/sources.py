@@ -54,6 +54,10 @@ class Sources:
     links: LinkPolicySource
     origin: str
     """The URL of this node that examples of requests have, without a path."""
+    public_url: str
+    """The URL at which others reach this node; "" for none."""
+    on_demand: bool
+    """Whether only the operator makes blocks, by hand, on a devnet."""
     worker: Worker
     """Draws what takes longer than the reactor may be held up."""
     recent: RecentBlocks = field(init=False)

@@ -28,6 +28,7 @@ from tests.rpc.conftest import open_node as open_node
 from tests.rpc.conftest import present
 from tests.rpc.node import COMMON, PARAMS, UNLIMITED, Node, Settings
 from tests.submitting import submitted
+from tests.support import SettableClock
 from tests.web.wire import Response, Wire
 
 BROWSER = "text/html,application/xhtml+xml"
@@ -42,6 +43,11 @@ class Around:
 
     def network_view(self) -> NetworkView:
         return self.here
+
+    def behind(self) -> str:
+        return self.here.behind
+
+    why_no_block = behind
 
 
 @frozen
@@ -69,6 +75,13 @@ class Shown:
         assert response.headers["content-type"] == "text/html; charset=utf-8"
         return Document(response.body.decode())
 
+    def come_to_tip(self, *, seconds: float = 0) -> None:
+        """Set the computer's clock to so many seconds after the newest block."""
+        node = self.node
+        assert isinstance(node.clock, SettableClock)
+        made = node.params.slot_time(node.node_context.chain_manager.tip.slot) / 1000
+        node.clock.ahead = made + seconds - node.clock.seconds()
+
     def wait(self, *transfers: Any) -> None:
         """Add transfers to the mempool."""
         for transfer in transfers:
@@ -84,6 +97,8 @@ def show(
     catalogues: Catalogues | None = None,
     links: LinkPolicySource = LinkPolicy,
     worker: Worker | None = None,
+    public_url: str = "",
+    on_demand: bool = False,
 ) -> Shown:
     """A node's public site with pages."""
     chain_manager, transaction_pool, clock = (
@@ -106,6 +121,8 @@ def show(
         serves_peers=serves_peers,
         links=links,
         origin="http://127.0.0.1:18645",
+        public_url=public_url,
+        on_demand=on_demand,
         worker=worker or InlineWorker(),
     )
     routes = [

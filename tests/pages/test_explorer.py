@@ -301,6 +301,8 @@ def test_a_crowded_mempool_says_what_gets_in_and_when(open_node: Callable[..., N
         shown.wait(*[builder.transfer(name, "dave", 7, fee=fee) for name in names])
     late = builder.transfer("carol", "dave", 8, fee=30_000)
     shown.wait(late)
+    assert "0.0001 SVC is expected within 3 blocks." in shown.see("/mempool").visible, "nobody makes blocks"
+    shown.come_to_tip()
     overview, mempool = shown.see("/").visible, shown.see("/mempool").visible
     assert shown.see("/mempool").source.count('"badge good">next block<') == 2
     for text in (overview, mempool):
