@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.web.template import Tag
 
 from svcd.chain.params import NetworkParams
@@ -23,6 +23,7 @@ from svcd.commerce.payment_request import (
     resolve_amount,
     status_path,
 )
+from svcd.pages.expectation import IDLE_BLOCKS, seconds_per_block
 from svcd.pages.html import (
     UNIT,
     Content,
@@ -40,7 +41,7 @@ from svcd.pages.html import (
     utc,
 )
 from svcd.pages.layout import CachedPage, Page
-from svcd.pages.qr import qr_code, qr_text
+from svcd.pages.qr import MAX_CHARACTERS, qr_code, qr_text
 from svcd.pages.routes import RETURN_URL, UNTIL, ReturnUrl, page
 from svcd.pages.sources import Sources
 from svcd.pages.texts import Message, grouped, message
@@ -60,12 +61,26 @@ class Order:
     """The order in the link: its terms, and the texts for people."""
 
     terms: PaymentTerms
+    shop: str | None = None
+    """The name of the shop in the settings of the node; None if they have none."""
     label: str | None = None
     return_url: ReturnUrl | None = None
     until: int | None = None
     """When it expires, in Unix milliseconds."""
     listed: bool = True
     """Whether this site shows the link as one of its shops."""
+
+
+@frozen
+class Timing:
+    """What the page shows of the time at which it is drawn."""
+
+    expired: bool
+    """Whether the order is unpaid and has expired."""
+    in_time: bool
+    """Whether a payment came before the order expired."""
+    block_seconds: int | None
+    """See :func:`~svcd.pages.expectation.seconds_per_block`."""
 
 
 class CheckoutPage:
@@ -112,20 +127,33 @@ class CheckoutPage:
             required=confirmations,
             since_height=since_height,
         )
-        order = Order(terms, label, return_url, until)
-        if not self._sources.links().lists(terms.recipient, return_url.host if return_url else None):
+        sources, links = self._sources, self._sources.links()
+        order = Order(terms, links.shop_names.get(terms.recipient), label, return_url, until)
+        if not links.lists(terms.recipient, return_url.host if return_url else None):
             order = Order(terms, until=until, listed=False)
-        observation = self._sources.payments.find(terms)
+        observation = sources.payments.find(terms)
         unpaid = payment_state(terms, observation) is PaymentState.UNPAID
-        expired = unpaid and until is not None and self._sources.now >= until
         received = self._balance_that_matters(terms) if unpaid else None
-        block_seconds = self._sources.params.slots_per_block * self._sources.params.slot_seconds
+        timing = Timing(
+            expired=unpaid and until is not None and sources.now >= until,
+            in_time=self._came_in_time(order, observation),
+            block_seconds=seconds_per_block(sources),
+        )
 
         def draw() -> Page:
-            warned = () if received is None else _too_little(self._sources.params, terms, received)
-            return _draw(order, observation, expired=expired, block_seconds=block_seconds, warned=warned)
+            warned = () if received is None else _too_little(sources.params, terms, received)
+            return _Checkout(order, observation, timing, sources.public_url).draw(warned)
 
-        return CachedPage(("pay", order, observation, expired, received), draw)
+        return CachedPage(("pay", order, observation, timing, received), draw)
+
+    def _came_in_time(self, order: Order, observation: Observation) -> bool:
+        """Whether the payment came before the order expired; of one in a block, the time of its arrival is unknown."""
+        if order.until is None:
+            return True
+        if observation.location is not None:
+            return observation.location.block_time < order.until
+        entry = None if observation.pending is None else self._sources.mempool.get(observation.pending)
+        return entry is not None and (entry.returned or entry.arrival < order.until)
 
     def _balance_that_matters(self, terms: PaymentTerms) -> int | None:
         """The recipient's balance in base units; None if the amount alone is enough for the account minimum."""
@@ -144,115 +172,267 @@ def _too_little(params: NetworkParams, terms: PaymentTerms, balance: int) -> Seq
     return (notice("warn", message("checkout.too-little", has=coins(balance), least=minimum, needed=needed)),)
 
 
-def _draw(order: Order, observation: Observation, *, expired: bool, block_seconds: int, warned: Sequence[Tag]) -> Page:
-    terms = order.terms
-    state = told_state(terms, observation)
-    phase = _phase(observation, state, expired=expired)
-    ways = _wallet_links(order, observation, state, expired=expired)
-    left = tag("div", _progress(order, observation, phase, block_seconds, warned), ways, class_="stack")
-    right = tag("div", _order(order, observation), *_return(order, state), class_="stack")
-    data = _script_data(order, state, block_seconds)
-    columns = tag("div", left, right, class_="checkout", id="payment", **data)
-    return Page(
-        title=message("checkout.title", state=_HEADINGS[phase], amount=coins(terms.amount)),
-        content=(*_unlisted(order), _head(terms, order.label), columns),
-        json=status_path(terms),
-        searchable=False,
-        refresh=SLOW_REFRESH_SECONDS if state is PaymentState.CONFIRMED else REFRESH_SECONDS,
-        scripts=("copy.mjs", "checkout.mjs"),
-    )
+@frozen
+class _Checkout:
+    """The page of an order."""
+
+    order: Order
+    observation: Observation
+    timing: Timing
+    public_url: str
+
+    @property
+    def state(self) -> PaymentState:
+        """The state as pages tell it."""
+        return told_state(self.order.terms, self.observation)
+
+    @property
+    def phase(self) -> str:
+        """The phase, which selects the view: the state, or another one while unpaid.
+
+        Only the script knows ``gone`` and ``unknown``.
+        """
+        if self.state is not PaymentState.UNPAID:
+            return self.state.value
+        if self.timing.expired:
+            return "expired"
+        arrived = [each.amount for each in self.observation.mismatches]
+        if arrived and max(arrived) < self.order.terms.amount:
+            return "short"
+        return "mismatched" if arrived else self.state.value
+
+    def draw(self, warned: Sequence[Tag]) -> Page:
+        """The page; ``warned`` is shown while the order is unpaid."""
+        order, confirmed = self.order, self.state is PaymentState.CONFIRMED
+        left = tag("div", self._progress(warned), self._ways(), class_="stack")
+        right = tag("div", _facts(order, self.observation), *self._return(), class_="stack")
+        columns = tag("div", left, right, class_="checkout", id="payment", **self._script_data())
+        return Page(
+            title=message("checkout.title", state=_HEADINGS[self.phase], amount=coins(order.terms.amount)),
+            content=(*_unlisted(order), _head(order), columns),
+            json=status_path(order.terms),
+            searchable=False,
+            refresh=SLOW_REFRESH_SECONDS if confirmed else REFRESH_SECONDS,
+            scripts=("copy.mjs", "checkout.mjs"),
+        )
+
+    def _script_data(self) -> dict[str, str]:
+        """The data attributes that ``checkout.mjs`` reads."""
+        order, timing = self.order, self.timing
+        data = {
+            "data_status": status_path(order.terms),
+            "data_state": self.state.value,
+            "data_required": str(order.terms.required),
+        }
+        if timing.block_seconds is not None:
+            data["data_block_seconds"] = str(timing.block_seconds)
+            data["data_idle_seconds"] = str(IDLE_BLOCKS * timing.block_seconds)
+        if order.until is not None:
+            data["data_until"] = str(order.until)
+            if self.state is not PaymentState.UNPAID and timing.in_time:
+                data["data_in_time"] = ""
+        return data
+
+    def _progress(self, warned: Sequence[Tag]) -> Tag:
+        """The state of the payment, and problems with it; ``warned`` is shown while it is unpaid."""
+        order, observation, phase = self.order, self.observation, self.phase
+        states = tag("div", _steps(), *self._views(warned), _transfer(observation), role="status", class_="stack")
+        fallen = notice("warn", tag("strong", message("checkout.nothing-to-do")), " ", message("checkout.fallen"))
+        unreachable = notice("warn", message("checkout.unreachable"))
+        kept = message("checkout.kept", height=tag("span", data_fill="first"))
+        trouble = tag("div", unreachable, data_trouble="", hidden="hidden", role="status")
+        reloads = message("checkout.reloads", count=REFRESH_SECONDS)
+        parts: list[Content] = [
+            states,
+            *_problems(order.terms, observation),
+            *self._deadline(),
+            tag("div", fallen, data_fallen="", role="status", **HIDDEN),
+            tag(
+                "div",
+                notice("warn", message("checkout.outdated")),
+                data_outdated="",
+                role="status",
+                **_unless(not observation.synced),
+            ),
+            tag("div", notice("warn", kept), data_kept="", role="status", **HIDDEN),
+            trouble,
+        ]
+        if phase != PaymentState.CONFIRMED.value:
+            parts.append(tag("noscript", tag("p", reloads, class_="soft small")))
+        return tag("div", *parts, class_="card stack")
+
+    def _views(self, warned: Sequence[Tag]) -> list[Tag]:
+        """One for each phase."""
+        terms, observation = self.order.terms, self.observation
+        depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
+        bar = tag(
+            "progress", max=required, value=depth, data_fill="progress", aria_label=message("frame.confirmations")
+        )
+        count = tag("span", grouped(observation.confirmations), data_fill="confirmations")
+        of = message("checkout.of", done=count, count=terms.required)
+        none = message("checkout.of", done=0, count=terms.required)
+        unpaid = message("checkout.unpaid-text")
+        return [
+            self._view("unpaid", unpaid, tag("p", self._duration(), class_="soft"), *warned),
+            self._view("expired", *self._expired()),
+            self._view("short", message("checkout.mismatched-text")),
+            self._view("mismatched", message("checkout.mismatched-text")),
+            self._view("gone", message("checkout.gone-text"), _wallet_that_paid(self.order)),
+            self._view("unknown", message("checkout.unknown-text", height=tag("span", data_fill="first"))),
+            self._view("pending", message("checkout.seen-text"), self._left(none)),
+            self._view("confirming", message("checkout.confirming-text"), bar, self._left(of)),
+            self._view("confirmed", message("checkout.paid-text", count=terms.required), *_finished(self.order)),
+        ]
+
+    def _view(self, when: str, sentence: Content, *more: Content) -> Tag:
+        """A view that is visible while ``when`` is the phase."""
+        mark = [_check_mark()] if when == PaymentState.CONFIRMED.value else []
+        headed = tag("div", *mark, tag("h2", _HEADINGS[when]), tag("p", sentence, class_="soft"))
+        return tag("div", headed, *more, class_="stack tight", data_when=when, **_unless(self.phase == when))
+
+    def _duration(self) -> Message:
+        """How long the payment takes once it is sent."""
+        seconds, count = self.timing.block_seconds, self.order.terms.required
+        if seconds is None:
+            return message("checkout.takes-blocks", count=count)
+        return message("checkout.takes", time=about_time(count * seconds), count=count)
+
+    def _left(self, of: Message) -> Tag:
+        """How long the payment still takes; ``of`` says how many confirmations it has."""
+        seconds = self.timing.block_seconds
+        if not self.observation.synced:
+            remaining = message("script.time-unknown")
+        elif seconds is None:
+            remaining = message("script.next-block")
+        else:
+            missing = self.order.terms.required - self.observation.confirmations
+            remaining = time_left(missing * seconds)
+        return tag("p", tag("span", remaining, data_fill="left"), " (", of, ")", class_="soft")
+
+    def _expired(self) -> list[Content]:
+        if self.order.until is None:
+            return [""]
+        time = tag("span", utc(self.order.until), data_fill="until")
+        return [message("checkout.expired-text", time=time), *_back(self.order, "button primary wide")]
+
+    def _deadline(self) -> list[Tag]:
+        """When an unpaid order expires, and that the payment came too late; the script fills in the time left."""
+        if self.order.until is None:
+            return []
+        time = tag("span", utc(self.order.until), data_fill="until")
+        sentence = message("checkout.pay-before", time=time)
+        remaining = tag("strong", data_fill="remaining")
+        payable = _unless(self.phase in ("unpaid", "short", "mismatched"))
+        late = notice("warn", tag("strong", message("checkout.late")), " ", message("checkout.late-text"))
+        came_late = self.state is not PaymentState.UNPAID and not self.timing.in_time
+        return [
+            tag("p", sentence, " ", remaining, data_pay_before="", **payable),
+            tag("div", late, data_late="", role="status", **_unless(came_late)),
+        ]
+
+    def _ways(self) -> Tag:
+        """The ways to pay: the wallet of this site first, which works everywhere; folded after a wrong amount."""
+        order = self.order
+        uri = format_uri(PaymentRequest(order.terms, order.label))
+        wallet_words = message("checkout.opening-wallet")
+        here = tag(
+            "section",
+            tag(
+                "a",
+                message("checkout.pay-here"),
+                href=_wallet_path(order),
+                class_="button primary wide",
+                data_busy=wallet_words,
+            ),
+            tag("p", message("checkout.pay-here-text"), class_="soft small"),
+            class_="stack tight",
+        )
+        app = message("checkout.open-app")
+        copy = message("checkout.copy-link")
+        web = tag("a", message("checkout.web-wallet"), href=f"web+{uri}", class_="alone", data_app="")
+        own = tag(
+            "section",
+            tag("a", app, href=uri, class_="button wide", data_app="", data_busy=message("checkout.opening-app")),
+            tag("div", notice("warn", message("checkout.no-app")), data_no_app="", role="status", **HIDDEN),
+            tag("button", copy, type="button", class_="wide copy", hidden="hidden", data_copy=uri),
+            tag("p", web, class_="small centre"),
+            class_="stack or",
+        )
+        folded = bool(self.observation.mismatches)
+        return tag(
+            "details",
+            tag("summary", message("checkout.pay-all-the-same")),
+            tag("div", here, own, self._codes(), class_="stack"),
+            class_="card offer folded" if folded else "card offer",
+            data_offer="",
+            **_unless(self.state is PaymentState.UNPAID and not self.timing.expired),
+            **({} if folded else {"open": "open"}),
+        )
+
+    def _codes(self) -> Tag:
+        """The codes for another device: of the wallet page, where a camera can open it, and one tap away of the URI."""
+        order = self.order
+        page_link = _scanned_link(order, self.public_url)
+        for_camera: list[Content] = []
+        if page_link is not None:
+            for_camera = [
+                tag("p", message("checkout.scan"), class_="soft small"),
+                tag("div", qr_code(page_link, message("checkout.qr-code")), class_="code"),
+            ]
+        for_app = qr_code(qr_text(PaymentRequest(order.terms, order.label)), message("checkout.qr-code-app"))
+        scanned = tag("p", message("checkout.scan-app"), class_="soft small")
+        return tag(
+            "section",
+            tag("h2", message("checkout.other-device")),
+            *for_camera,
+            tag(
+                "details",
+                tag("summary", message("checkout.code-for-app")),
+                scanned,
+                tag("div", for_app, class_="code"),
+                data_code="app",
+            ),
+            class_="stack or",
+        )
+
+    def _return(self) -> list[Tag]:
+        """The link back to the shop. There is no automatic redirect: anyone can write its URL into an order's link."""
+        if self.order.return_url is None:
+            return []
+        parts = (*_back(self.order, "button wide"), tag("p", message("checkout.shop-learns"), class_="soft small"))
+        shown = _unless(self.state is not PaymentState.CONFIRMED and not self.timing.expired)
+        return [tag("div", *parts, class_="card stack tight no-print", data_return="", **shown)]
 
 
-def _script_data(order: Order, state: PaymentState, block_seconds: int) -> dict[str, str]:
-    """The data attributes that ``checkout.mjs`` reads."""
-    until = {} if order.until is None else {"data_until": str(order.until)}
-    return {
-        "data_status": status_path(order.terms),
-        "data_state": state.value,
-        "data_required": str(order.terms.required),
-        "data_block_seconds": str(block_seconds),
-        **until,
-    }
+def _unless(shown: bool) -> Mapping[str, str]:
+    """The attribute of an element that is hidden unless it is to be ``shown``."""
+    return {} if shown else HIDDEN
 
 
 def _unlisted(order: Order) -> Sequence[Tag]:
     return () if order.listed else (tag("div", notice("bad", message("checkout.unlisted")), data_unlisted=""),)
 
 
-def _head(terms: PaymentTerms, label: str | None) -> Tag:
-    asked = format_amount(terms.amount)
+def _head(order: Order) -> Tag:
+    """Whose order it is, and the amount."""
+    asked = format_amount(order.terms.amount)
     sized = "amount big long" if len(asked) > _LONG else "amount big"
-    shown = amount(terms.amount, class_=sized)
-    lines: list[Content] = [
-        tag("p", message("checkout.receipt"), class_="print-only receipt lead"),
-        tag(
-            "div",
-            tag("h1", tag("span", message("checkout.amount"), " ", class_="visually-hidden"), shown),
-            copy_button(asked, message("checkout.the-amount")),
-            class_="copied",
-        ),
-    ]
-    if label is not None:
-        lines.append(tag("p", visible(label), class_="lead label", dir="auto"))
+    lines: list[Content] = [tag("p", message("checkout.receipt"), class_="print-only receipt lead")]
+    if order.shop is not None:
+        lines.append(tag("p", visible(order.shop), class_="shop", dir="auto"))
+    if order.label is not None:
+        unsigned = tag("span", message("checkout.not-signed"), class_="small")
+        lines.append(tag("p", tag("bdi", visible(order.label), class_="label"), " ", unsigned, class_="lead"))
+    shown = amount(order.terms.amount, class_=sized)
+    heading = tag("h1", tag("span", message("checkout.amount"), " ", class_="visually-hidden"), shown)
+    lines.append(tag("div", heading, copy_button(asked, message("checkout.the-amount")), class_="copied"))
     return tag("div", *lines, class_="stack tight")
-
-
-def _progress(order: Order, observation: Observation, phase: str, block_seconds: int, warned: Sequence[Tag]) -> Tag:
-    """The state of the payment, and problems with it; ``warned`` is shown while it is unpaid."""
-    terms = order.terms
-    depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
-    bar = tag("progress", max=required, value=depth, data_fill="progress", aria_label=message("frame.confirmations"))
-    missing = terms.required - observation.confirmations
-    remaining = time_left(missing * block_seconds) if observation.synced else message("script.time-unknown")
-    count = tag("span", grouped(observation.confirmations), data_fill="confirmations")
-    of = message("checkout.of", done=count, count=terms.required)
-    none = message("checkout.of", done=0, count=terms.required)
-    takes = message("checkout.takes", time=about_time(terms.required * block_seconds), count=terms.required)
-    views = [
-        _view("unpaid", phase, message("checkout.unpaid-text"), tag("p", takes, class_="soft"), *warned),
-        _view("expired", phase, message("checkout.expired-text")),
-        _view("mismatched", phase, message("checkout.mismatched-text")),
-        _view("gone", phase, message("checkout.gone-text"), _wallet_that_paid(order)),
-        _view("unknown", phase, message("checkout.unknown-text", height=tag("span", data_fill="first"))),
-        _view(
-            "pending",
-            phase,
-            message("checkout.seen-text"),
-            tag("p", tag("span", remaining, data_fill="left"), " (", none, ")", class_="soft"),
-        ),
-        _view(
-            "confirming",
-            phase,
-            message("checkout.confirming-text"),
-            bar,
-            tag("p", tag("span", remaining, data_fill="left"), " (", of, ")", class_="soft"),
-        ),
-        _view("confirmed", phase, message("checkout.paid-text", count=terms.required), *_finished(order)),
-    ]
-    states = tag("div", _steps(), *views, _transfer(observation), role="status", class_="stack")
-    fallen = notice("warn", tag("strong", message("checkout.nothing-to-do")), " ", message("checkout.fallen"))
-    unreachable = notice("warn", message("checkout.unreachable"))
-    kept = message("checkout.kept", height=tag("span", data_fill="first"))
-    trouble = tag("div", unreachable, data_trouble="", hidden="hidden", role="status")
-    without_scripts = tag("noscript", tag("p", message("checkout.reloads", count=REFRESH_SECONDS), class_="soft small"))
-    hidden = {} if not observation.synced else HIDDEN
-    parts: list[Content] = [
-        states,
-        *_problems(terms, observation),
-        *_pay_before(order, phase),
-        tag("div", fallen, data_fallen="", role="status", **HIDDEN),
-        tag("div", notice("warn", message("checkout.outdated")), data_outdated="", role="status", **hidden),
-        tag("div", notice("warn", kept), data_kept="", role="status", **HIDDEN),
-        trouble,
-    ]
-    if phase != PaymentState.CONFIRMED.value:
-        parts.append(without_scripts)
-    return tag("div", *parts, class_="card stack")
 
 
 _HEADINGS: Final[Mapping[str, Message]] = {
     "unpaid": message("checkout.unpaid"),
     "expired": message("checkout.expired"),
+    "short": message("checkout.short"),
     "mismatched": message("checkout.mismatched"),
     "gone": message("checkout.gone"),
     "unknown": message("checkout.unknown"),
@@ -263,26 +443,9 @@ _HEADINGS: Final[Mapping[str, Message]] = {
 """The headings of the views, which also begin the title of the page."""
 
 
-def _phase(observation: Observation, state: PaymentState, *, expired: bool) -> str:
-    """The phase, which selects the view: the state, or another one while unpaid.
-
-    Only the script knows ``gone`` and ``unknown``.
-    """
-    if state is not PaymentState.UNPAID:
-        return state.value
-    if expired:
-        return "expired"
-    return "mismatched" if observation.mismatches else state.value
-
-
-def _pay_before(order: Order, phase: str) -> list[Tag]:
-    """When an unpaid order expires; the script fills in the time left."""
-    if order.until is None:
-        return []
-    time = tag("span", utc(order.until), data_fill="until")
-    hidden = {} if phase in ("unpaid", "expired", "mismatched") else HIDDEN
-    sentence = message("checkout.pay-before", time=time)
-    return [tag("p", sentence, " ", tag("strong", data_fill="remaining"), data_pay_before="", **hidden)]
+def _check_mark() -> Tag:
+    path = tag("path", d="M5 12.5l4.5 4.5L19 7.5")
+    return tag("svg", path, viewBox="0 0 24 24", class_="mark", aria_hidden="true")
 
 
 def _wallet_that_paid(order: Order) -> Tag:
@@ -291,22 +454,18 @@ def _wallet_that_paid(order: Order) -> Tag:
     return tag("div", opened, told, class_="stack tight")
 
 
+def _back(order: Order, class_: str) -> list[Tag]:
+    if order.return_url is None:
+        return []
+    words = tag("span", message("checkout.back", host=tag("bdi", order.return_url.host)))
+    return [tag("a", words, href=order.return_url.url, class_=class_, rel="noreferrer")]
+
+
 def _finished(order: Order) -> list[Tag]:
     """The way on after the payment: back to the shop, and a receipt."""
     receipt = message("checkout.print")
     printed = tag("button", receipt, type="button", class_="wide", hidden="hidden", data_print="")
-    if order.return_url is None:
-        return [printed]
-    words = tag("span", message("checkout.back", host=tag("bdi", order.return_url.host)))
-    back = tag("a", words, href=order.return_url.url, class_="button primary wide", rel="noreferrer")
-    return [back, printed]
-
-
-def _view(when: str, phase: str, sentence: Message, *more: Content) -> Tag:
-    """A view that is visible while ``phase`` is ``when``."""
-    hidden = {} if phase == when else HIDDEN
-    headed = tag("div", tag("h2", _HEADINGS[when]), tag("p", sentence, class_="soft"))
-    return tag("div", headed, *more, class_="stack tight", data_when=when, **hidden)
+    return [*_back(order, "button primary wide"), printed]
 
 
 def _steps() -> Tag:
@@ -316,109 +475,74 @@ def _steps() -> Tag:
 
 def _transfer(observation: Observation) -> Tag:
     txid = observation.txid.hex() if observation.txid else ""
-    hidden = {} if txid else HIDDEN
     seen = link(message("checkout.see-transfer"), "tx", txid, class_="alone", data_fill="transfer")
-    return tag("p", seen, class_="small no-print", **hidden)
+    return tag("p", seen, class_="small no-print", **_unless(bool(txid)))
 
 
 def _problems(terms: PaymentTerms, observation: Observation) -> list[Content]:
     """Warnings: payments of another amount, and more than one payment."""
-    mismatches = [_mismatch(terms, format_amount(each.amount), each.txid.hex()) for each in observation.mismatches]
+    mismatches = [_mismatch(terms, each.amount, each.txid.hex()) for each in observation.mismatches]
     listed = tag("ul", *mismatches, class_="plain", data_fill="mismatches")
-    hidden = {} if mismatches else HIDDEN
     todo = tag("strong", message("checkout.ask-for-refund"))
-    explained = tag("p", message("checkout.pays-nothing"), " ", todo)
-    misses = tag("div", notice("warn", listed, explained), role="status", data_misses="", **hidden)
-    sample = tag("template", _mismatch(terms, "0", ""), id="mismatch")
-    hidden = {} if observation.match_count > 1 else HIDDEN
-    double = notice("warn", message("checkout.twice"))
-    return [misses, sample, tag("div", double, role="status", data_twice="", **hidden)]
+    explained = tag("p", message("checkout.pays-nothing", amount=amount(terms.amount)), " ", todo)
+    misses = tag("div", notice("warn", listed, explained), role="status", data_misses="", **_unless(bool(mismatches)))
+    samples = [
+        tag("template", _mismatch(terms, terms.amount - 1, ""), id="mismatch-less"),
+        tag("template", _mismatch(terms, terms.amount + 1, ""), id="mismatch-more"),
+    ]
+    double = notice("warn", tag("strong", message("checkout.twice")), " ", message("checkout.twice-text"))
+    return [misses, *samples, tag("div", double, role="status", data_twice="", **_unless(observation.match_count > 1))]
 
 
-def _mismatch(terms: PaymentTerms, number: str, txid: str) -> Tag:
-    shown = tag("span", tag("span", *digit_groups(number), data_fill="coins"), " ", UNIT, class_="amount")
-    arrived = message("checkout.arrived", arrived=shown, amount=amount(terms.amount))
+def _mismatch(terms: PaymentTerms, units: int, txid: str) -> Tag:
+    """One transfer of ``units`` base units, and how far these are from the amount of the order."""
+    shown, difference = _filled(units, "coins"), _filled(abs(units - terms.amount), "difference")
+    arrived = (
+        message("checkout.too-little-arrived", arrived=shown, difference=difference)
+        if units < terms.amount
+        else message("checkout.too-much-arrived", arrived=shown, difference=difference)
+    )
     return tag("li", tag("strong", arrived), " · ", link(message("checkout.the-transfer"), "tx", txid))
+
+
+def _filled(units: int, name: str) -> Tag:
+    """An amount whose digits the script replaces."""
+    return tag("span", tag("span", *digit_groups(format_amount(units)), data_fill=name), " ", UNIT, class_="amount")
 
 
 def _wallet_path(order: Order) -> str:
     """The path of this node's wallet page; order, way back and end of the order are in the fragment, for it alone."""
     uri = format_uri(PaymentRequest(order.terms, order.label))
-    back = "" if order.return_url is None else f"&returnUrl={quote(order.return_url.url, safe='')}"
+    back = "" if order.return_url is None else f"&returnUrl={_in_fragment(order.return_url.url)}"
     end = "" if order.until is None else f"&until={order.until}"
-    return f"/wallet/#pay={quote(uri, safe='')}{back}{end}"
+    return f"/wallet/#pay={_in_fragment(uri)}{back}{end}"
 
 
-def _wallet_links(order: Order, observation: Observation, state: PaymentState, *, expired: bool) -> Tag:
-    """The wallet that the buyer has, in several ways, and the one of this node; folded after a wrong amount."""
-    request = PaymentRequest(order.terms, order.label)
-    uri = format_uri(request)
-    code = tag("div", qr_code(qr_text(request), message("checkout.qr-code")), class_="code")
-    copied = message("checkout.copy-link")
-    copy = tag("button", copied, type="button", class_="wide copy", hidden="hidden", data_copy=uri)
-    web = tag("a", message("checkout.web-wallet"), href=f"web+{uri}", class_="alone")
-    own = tag(
-        "section",
-        tag("h2", message("checkout.your-wallet")),
-        tag("a", message("checkout.open-your-wallet"), href=uri, class_="button primary wide"),
-        copy,
-        tag("p", web, class_="small centre"),
-        class_="stack",
-    )
-    node_wallet = tag("a", message("checkout.use-this-wallet"), href=_wallet_path(order), class_="button wide")
-    other = tag(
-        "section",
-        tag("h2", message("checkout.no-wallet")),
-        node_wallet,
-        tag("p", message("checkout.no-wallet-text"), class_="soft small"),
-        class_="stack or",
-    )
-    camera = tag(
-        "section",
-        tag("h2", message("checkout.other-device")),
-        tag("p", message("checkout.scan"), class_="soft small"),
-        code,
-        class_="stack or",
-    )
-    hidden = {} if state is PaymentState.UNPAID and not expired else HIDDEN
-    folded = bool(observation.mismatches)
-    summary = tag("summary", message("checkout.pay-all-the-same"))
-    ways = tag("div", own, camera, other, class_="stack")
-    opened = {} if folded else {"open": "open"}
-    return tag(
-        "details",
-        summary,
-        ways,
-        class_="card offer folded" if folded else "card offer",
-        data_offer="",
-        **hidden,
-        **opened,
-    )
+def _in_fragment(text: str) -> str:
+    """``text`` as a value in a fragment, with as few escaped characters as possible: a code of it is less dense."""
+    return quote(text, safe="!$'()*,/:;=?@")
 
 
-def _return(order: Order, state: PaymentState) -> list[Tag]:
-    """The link back to the shop. There is no automatic redirect: anyone can write its URL into the link of an order."""
-    if order.return_url is None:
-        return []
-    words = tag("span", message("checkout.back", host=tag("bdi", order.return_url.host)))
-    back = tag("a", words, href=order.return_url.url, class_="button wide", rel="noreferrer")
-    hidden = HIDDEN if state is PaymentState.CONFIRMED else {}
-    parts = (back, tag("p", message("checkout.shop-learns"), class_="soft small"))
-    return [tag("div", *parts, class_="card stack tight no-print", data_return="", **hidden)]
+def _scanned_link(order: Order, public_url: str) -> str | None:
+    """The address of the wallet page for a camera; None where none can open it, or it would be too dense.
+
+    Of a long one the label is left out, then the way back: they are on this page, too.
+    """
+    if not public_url.startswith("https://"):
+        return None
+    shorter = evolve(order, label=None)
+    links = [public_url + _wallet_path(each) for each in (order, shorter, evolve(shorter, return_url=None))]
+    return next((each for each in links if len(each) <= MAX_CHARACTERS), None)
 
 
-def _order(order: Order, observation: Observation) -> Tag:
-    terms, label = order.terms, order.label
+def _facts(order: Order, observation: Observation) -> Tag:
+    terms = order.terms
     recipient = copyable(terms.recipient, message("checkout.the-address"), "address", terms.recipient)
     pairs: list[tuple[Message, Content]] = [
         (message("checkout.amount"), amount(terms.amount)),
         (message("checkout.reference"), copyable(terms.reference, message("checkout.the-reference"))),
         (message("checkout.recipient"), recipient),
     ]
-    if label is not None:
-        unsigned = tag("span", " ", message("checkout.not-signed"), class_="soft")
-        shown = tag("span", tag("bdi", visible(label), class_="label"), unsigned)
-        pairs.append((message("checkout.label"), shown))
     if terms.since_height is not None:
         pairs.append((message("checkout.since"), message("checkout.since-block", height=terms.since_height)))
     txid = observation.txid.hex() if observation.txid else ""

@@ -2,6 +2,7 @@
 
 import io
 import time
+from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
@@ -11,9 +12,30 @@ from playwright.sync_api import Page, Route
 
 from tests.browser.chain import COIN, FAUCET, SHOP, Account, Chain, checkout_path, fresh, payment_uri
 from tests.browser.wallet import WalletPage
-from tests.browser.watching import Watched, wait_for_true
+from tests.browser.watching import Watched, overflow, wait_for_true
+from tests.process_level.conftest import DEVNET, Nodes
+from tests.process_level.running import RunningNode
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+PUBLIC_URL = "https://pay.example"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A devnet that names its shop, and its own public URL."""
+    nodes = Nodes(tmp_path_factory.mktemp("checkout"))
+    names = f'--set=pages.shopNames={{"{SHOP}" = "Tea & Cake"}}'
+    node = nodes.start(*DEVNET, f"--set=http.publicUrl={PUBLIC_URL}", names)
+    node.mine(3)
+    yield node
+    nodes.stop()
+
+
+@pytest.fixture(scope="module")
+def chain(node: RunningNode) -> Chain:
+    """The chain of the node."""
+    return Chain(node)
 
 
 def seen(page: Page, state: str, text: str = "") -> str:
@@ -33,12 +55,14 @@ def test_it_turns_to_paid_while_it_is_open(watched: Watched, chain: Chain) -> No
     order, began = fresh("live"), time.monotonic()
     page = watched.go(checkout_path(order))
     assert "Waiting for the payment" in seen(page, "unpaid")
-    assert page.is_visible("text=Open in your wallet")
-    assert page.is_visible("text=Use the wallet on this site")
+    assert page.is_visible("text=Open in a wallet app")
+    assert page.is_visible("text=Pay in the browser")
+    assert page.inner_text(".shop") == "Tea & Cake"
+    assert overflow(page) == 0
     chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
     assert "Seen" in seen(page, "pending")
-    assert not page.is_visible("text=Open in your wallet"), "it still offers to pay"
-    assert not page.is_visible("text=Use the wallet on this site"), "it still offers to pay"
+    assert not page.is_visible("text=Open in a wallet app"), "it still offers to pay"
+    assert not page.is_visible("text=Pay in the browser"), "it still offers to pay"
     chain.node.mine(1)
     assert "1 of 2 confirmations" in seen(page, "confirming")
     chain.node.mine(1)
@@ -87,10 +111,10 @@ def test_a_paid_order_goes_back_and_the_page_says_what_to_do(watched: Watched, c
     chain.reorganise(2, drop=True)
     page.reload()
     seen(page, "gone")
-    assert not page.is_visible("text=Open in your wallet"), "it offers to pay again"
+    assert not page.is_visible("text=Open in a wallet app"), "it offers to pay again"
     assert page.is_visible("text=Open the wallet on this site")
     page.click("text=Pay the full amount anyway")
-    assert page.is_visible("text=Open in your wallet")
+    assert page.is_visible("text=Open in a wallet app")
 
 
 def test_it_says_what_a_wrong_amount_is(watched: Watched, chain: Chain) -> None:
@@ -100,13 +124,13 @@ def test_it_says_what_a_wrong_amount_is(watched: Watched, chain: Chain) -> None:
     chain.pay(FAUCET, SHOP, 2 * COIN, order)
     page.wait_for_selector("[data-misses]:not([hidden])")
     assert [line for line in page.inner_text("[data-misses]").split("\n") if line] == [
-        "2 SVC arrived; the order costs 2.5 SVC. · the transfer",
-        "These coins do not pay the order, because the amount must match exactly, in one transfer. "
+        "2 SVC arrived, 0.5 SVC too little. Do not send the rest. · the transfer",
+        "These coins do not pay the order: only one transfer of exactly 2.5 SVC does. "
         "If you sent them and did not get them back, ask the shop for a refund.",
     ]
     assert not page.is_visible("text=Waiting for the payment")
-    seen(page, "mismatched")
-    assert not page.is_visible("text=Open in your wallet"), "it still offers to pay"
+    seen(page, "short")
+    assert not page.is_visible("text=Open in a wallet app"), "it still offers to pay"
     chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
     seen(page, "pending")
     chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
@@ -188,7 +212,7 @@ def test_it_stops_offering_to_pay_when_the_order_expires(watched: Watched, chain
     assert title.startswith("Waiting for the payment: 2.5\N{NO-BREAK SPACE}SVC")
     assert "Do not pay any more" in seen(page, "expired")
     assert time.time() * 1000 >= until - 1_000
-    assert not page.is_visible("text=Open in your wallet")
+    assert not page.is_visible("text=Open in a wallet app")
     assert not page.is_visible("text=Waiting for the payment")
     assert page.title().startswith("This order has expired: 2.5\N{NO-BREAK SPACE}SVC")
 
@@ -230,11 +254,31 @@ def test_it_says_that_the_node_is_away_and_goes_on(watched: Watched, chain: Chai
     chain.node.mine(1)
 
 
+def test_where_no_app_takes_the_link_the_page_says_so(watched: Watched) -> None:
+    watched.others.add("svc://")
+    page = watched.go(checkout_path(fresh("app")))
+    assert not page.is_visible("text=No wallet app has opened")
+    page.click("text=Open in a wallet app")
+    assert page.is_visible("text=Looking for a wallet app")
+    page.wait_for_selector("text=No wallet app has opened")
+    page.wait_for_selector("text=Open in a wallet app")
+
+
+def test_the_way_to_the_wallet_says_at_once_that_it_was_pressed(watched: Watched) -> None:
+    page = watched.go(checkout_path(fresh("pressed")))
+    said = page.evaluate("""() => {
+      const link = document.querySelector('[data-offer] a[href^="/wallet/"]');
+      link.click();
+      return [link.textContent, link.getAttribute("aria-busy")];
+    }""")
+    assert said == ["Opening the wallet …", "true"]
+
+
 def test_it_leads_to_the_wallet_which_shows_the_same(wallet: WalletPage, account: Account, chain: Chain) -> None:
     order = fresh("shop")
     wallet.go(checkout_path(order, rest="&label=Tea%20%26%20cake"))
     shop = wallet.page
-    shop.click("text=Use the wallet on this site")
+    shop.click("text=Pay in the browser")
     wallet.unlock()
     wallet.may_sign()
     assert (wallet.tell("#review-recipient"), wallet.tell("#review-reference")) == (SHOP, order)
@@ -247,14 +291,20 @@ def test_it_leads_to_the_wallet_which_shows_the_same(wallet: WalletPage, account
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (320, "dark")])
-def test_the_qr_code_of_a_checkout_has_the_payment_uri(watched: Watched, width: int, scheme: str) -> None:
+def test_the_qr_codes_of_a_checkout_are_of_the_wallet_page_and_of_the_payment_uri(
+    watched: Watched, width: int, scheme: str
+) -> None:
     order = fresh("code")
     page = watched.page()
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     watched.go(checkout_path(order, rest=f"&label={quote('Café & cake', safe='')}"), page)
     wanted = payment_uri(order, rest="&confirmations=2&label=Caf%C3%A9%20%26%20cake")
-    assert codes(page, "#payment") == [wanted]
+    here = page.get_attribute("text=Pay in the browser", "href")
+    assert codes(page, "#payment") == [f"{PUBLIC_URL}{here}"]
+    page.click("text=Code for a wallet app")
+    page.locator("[data-code=app] svg").scroll_into_view_if_needed()
+    assert codes(page, "[data-code=app]") == [wanted]
     assert page.get_attribute("text=Copy the payment link", "data-copy") == wanted
 
 

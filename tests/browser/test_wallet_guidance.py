@@ -47,7 +47,7 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
     shop = quote("https://shop.example/thanks", safe="")
     wallet.go(checkout_path(order, rest=f"&label=Tea%20%26%20cake&returnUrl={shop}"))
     page = wallet.page
-    page.click("text=Use the wallet on this site")
+    page.click("text=Pay in the browser")
     wallet.unlock()
     wallet.error("insufficient")
     page.click("#review-receive")

@@ -70,7 +70,7 @@ def test_an_order_that_expires_while_the_buyer_is_in_the_wallet(
 ) -> None:
     order, until = fresh("late"), int((time.time() + 200) * 1000)
     wallet.go(checkout_path(order, rest=f"&until={until}"))
-    wallet.page.click("text=Use the wallet on this site")
+    wallet.page.click("text=Pay in the browser")
     wallet.unlock()
     wallet.may_sign()
     assert wallet.tell("#review-until")
@@ -105,7 +105,7 @@ def test_a_link_is_for_the_page_alone(watch: Callable[..., Watched], node: Runni
         assert wallet.page.is_visible("#welcome-link")
         # The checkout leads there without a query
         wallet.go(checkout_path(fresh("private")))
-        wallet.page.click("text=Use the wallet on this site")
+        wallet.page.click("text=Pay in the browser")
         wallet.view("welcome")
         assert wallet.page.is_visible("#welcome-link")
         assert [path for path in server.asked if "pay=" in path] == [asked[0]]

@@ -1,5 +1,6 @@
 """The checkout in every state, with wrong payments, and with hostile links."""
 
+import re
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -7,10 +8,12 @@ import pytest
 from attrs import evolve
 
 from svcd.commerce.payment_request import parse_uri
+from svcd.pages.expectation import IDLE_BLOCKS
 from svcd.pages.link_policy import LinkPolicy
 from tests.chains import COIN
 from tests.pages.conftest import Shown, show
 from tests.pages.reading import Document
+from tests.pages.test_qr import modules, scanned
 from tests.rpc.node import PARAMS, Node
 
 
@@ -25,9 +28,9 @@ def state(page: Document) -> str:
     ((_, root),) = [(name, found) for name, found in page.elements if found.get("id") == "payment"]
     views = [found for _, found in page.elements if "data-when" in found]
     (shown_view,) = [found["data-when"] for found in views if "hidden" not in found]
-    assert shown_view in (root["data-state"], "mismatched", "expired")
+    assert shown_view in (root["data-state"], "short", "mismatched", "expired")
     (offer,) = page.all("details", data_offer="")
-    assert ("hidden" not in offer) == (shown_view in ("unpaid", "mismatched")), "what is not paid can be paid"
+    assert ("hidden" not in offer) == (shown_view in ("unpaid", "short", "mismatched")), "what is not paid can be paid"
     return root["data-state"]
 
 
@@ -41,21 +44,89 @@ def test_unpaid_order(still: Shown) -> None:
     for text in ("2.5 SVC", "order-1", still.node.address("bob"), "3 confirmations", "Tea & cake", "not signed"):
         assert text in page.visible
     assert "Waiting for the payment" in page.visible
-    assert page.all("p", dir="auto")
-    assert len(page.all("svg", class_="qr")) == 1
+    assert page.all("bdi", class_="label")
+    assert len(page.all("svg", class_="qr")) == 1, "no camera can open the page of a node without a public URL"
     assert refreshes(page)
     (wallet,) = {link for link in page.links if link.startswith("/wallet/#pay=")}
     uri = parse_qs(urlsplit(wallet).fragment)["pay"][0]
     assert parse_uri(uri, PARAMS).label == "Tea & cake"
     assert uri in [each.get("data-copy") for each in page.all("button")]
-    assert [link for link in page.links if "svc:" in link] == [uri, f"web+{uri}"]
-    ways = ["Open in your wallet", "Copy the payment link", "Scan the code with it", "Use the wallet on this site"]
-    assert sorted(ways, key=page.source.index) == ways, (
-        "the buyer's own wallet comes first, and buttons before the code"
-    )
-    assert "less than a minute (3 confirmations)" in page.visible
+    assert [link for link in page.links if link.startswith(("svc:", "web+"))] == [uri, f"web+{uri}"]
+    ways = [
+        "Tea &amp; cake",
+        'amount big">2.5',
+        "Pay in the browser",
+        "Open in a wallet app",
+        "Copy the payment link",
+        "Code for",
+    ]
+    assert sorted(ways, key=page.source.index) == ways, "whose order it is, the amount, and first what works everywhere"
     assert "nothing in it is final" in page.visible
     assert {"2.5", "order-1", still.node.address("bob")} <= {each.get("data-copy") for each in page.all("button")}
+
+
+def test_the_shop_is_named_by_the_settings_of_the_node(open_node: Callable[..., Node]) -> None:
+    node = open_node()
+    policy = LinkPolicy(shop_names={node.address("bob"): "Tea & Cake", node.address("carol"): "Books"})
+    shown = show(node, links=lambda: policy)
+    page = shown.see(target(shown, label="Order 7"))
+    parts = ['class="shop" dir="auto">Tea &amp; Cake<', ">Order 7</bdi>", "(from the link, not signed)", "<h1>"]
+    assert sorted(parts, key=page.source.index) == parts
+    assert "Books" not in page.source
+    assert not shown.see(target(shown, recipient=node.address("alice"), label="Tea & Cake")).all("p", class_="shop")
+
+
+def read_by_camera(page: Document) -> list[str]:
+    """What a camera reads of the codes of a page, in their order."""
+    drawings = re.findall(r'<svg [^>]*class="qr".*?</svg>', page.source)
+    return [text for drawing in drawings for text in scanned(modules(drawing))]
+
+
+def test_a_camera_opens_the_wallet_page_where_others_can_reach_it(open_node: Callable[..., Node]) -> None:
+    node = open_node()
+    shown = show(node, public_url="https://pay.example")
+    back, until = "https://shop.example/7?x=1&y=%C3%A4#z", 2**42
+    page = shown.see(target(shown, label="Tea & cake", returnUrl=back, until=until))
+    of_page, of_app = read_by_camera(page)
+    (wallet,) = {link for link in page.links if link.startswith("/wallet/#pay=")}
+    assert of_page == f"https://pay.example{wallet}"
+    assert of_app == parse_qs(urlsplit(wallet).fragment)["pay"][0]
+    assert parse_qs(urlsplit(wallet).fragment) == {"pay": [of_app], "returnUrl": [back], "until": [str(until)]}
+    assert parse_uri(of_app, PARAMS).label == "Tea & cake"
+
+    texts = {"label": "😀" * 80, "returnUrl": f"https://shop.example/{'x' * 300}", "until": until}
+    for left_out in ({"label", "returnUrl"}, {"label"}):
+        text, _ = read_by_camera(shown.see(target(shown, **texts)))
+        fragment = parse_qs(urlsplit(text).fragment)
+        assert fragment.keys() == {"pay", "returnUrl", "until"} - left_out
+        assert parse_uri(fragment["pay"][0], PARAMS).label is None
+        texts["returnUrl"] = "https://shop.example/"
+    for plain in ("", "http://pay.example"):
+        assert len(read_by_camera(show(node, public_url=plain).see(target(shown)))) == 1
+
+
+def test_no_time_is_promised_where_nobody_makes_blocks(open_node: Callable[..., Node]) -> None:
+    shown, by_hand = show(open_node()), show(open_node(), on_demand=True)
+    for each in (shown, by_hand):
+        each.node.grow("genesis: b1")
+        each.come_to_tip()
+        each.wait(each.node.builder.transfer("alice", "bob", 5 * COIN // 2, reference="order-2"))
+    unpaid, pending = target(shown, confirmations=3), target(shown, reference="order-2")
+    waits = "It waits for the next block, and nobody knows when that comes."
+    assert "less than a minute (3 confirmations)" in shown.see(unpaid).visible
+    assert "Less than a minute left (0 of 12 confirmations)" in shown.see(pending).visible
+    assert waits in by_hand.see(unpaid).visible
+    assert "Waits for the next block (0 of 12 confirmations)" in by_hand.see(pending).visible
+    assert "expected in the next block." in by_hand.see("/").visible
+    usual = IDLE_BLOCKS * PARAMS.slots_per_block * PARAMS.slot_seconds
+    shown.come_to_tip(seconds=usual)
+    assert "less than a minute" in shown.see(unpaid).visible
+    shown.come_to_tip(seconds=usual + 1)
+    assert waits in shown.see(unpaid).visible
+    assert "data-block-seconds" not in shown.see(unpaid).source
+    shown.come_to_tip()
+    shown.around.here = evolve(shown.around.here, behind="no verified peer has answered")
+    assert waits in shown.see(unpaid).visible
 
 
 def test_an_order_that_leaves_its_recipient_too_little_cannot_be_paid(open_node: Callable[..., Node]) -> None:
@@ -84,8 +155,7 @@ def test_states_from_pending_to_confirmed(shown: Shown) -> None:
     page = shown.see(asked)
     assert state(page) == "pending"
     assert "Do not pay again" in page.visible
-    assert "Open in your wallet" not in page.visible
-    assert "Use the wallet on this site" not in page.visible
+    assert "Pay in the browser" not in page.visible
     assert f"/tx/{transfer.txid.hex()}" in page.links
     first = shown.node.builder.block(transfers=[transfer])
     shown.node.take(first)
@@ -130,24 +200,27 @@ def test_mismatched_amount_shows_a_warning(shown: Shown) -> None:
     shown.node.grow(f"genesis: b1\nb1 pays {3 * COIN} from alice to bob for order-1")
     page = shown.see(target(shown))
     assert state(page) == "unpaid"
-    assert "3 SVC arrived; the order costs 2.5 SVC." in page.visible
-    assert "These coins do not pay the order" in page.visible
+    assert "3 SVC arrived, 0.5 SVC too much." in page.visible
+    assert "These coins do not pay the order: only one transfer of exactly 2.5 SVC does." in page.visible
     assert "If you sent them and did not get them back, ask the shop for a refund." in page.visible
     assert "Waiting for the payment" not in page.visible
     german = Document(shown.ask(target(shown), Accept_Language="de").body.decode()).visible
-    assert "Angekommen: 3 SVC; die Bestellung kostet 2.5 SVC." in german
-    assert "Diese Coins bezahlen die Bestellung nicht, weil" in german
+    assert "3 SVC angekommen, 0.5 SVC zu viel." in german
+    assert "Diese Coins bezahlen die Bestellung nicht: Das kann nur" in german
     (offer,) = page.all("details", data_offer="")
     assert "open" not in offer, "nobody pays once more without having asked the shop"
+    short = shown.see(target(shown, amount="4"))
+    assert (state(short), "Too little has arrived" in short.title) == ("unpaid", True)
+    assert "3 SVC arrived, 1 SVC too little. Do not send the rest." in short.visible
     right = shown.see(target(shown, amount="3"))
-    assert "the order costs" not in right.visible
+    assert "arrived," not in right.visible
     assert "open" in right.all("details", data_offer="")[0]
 
 
 def test_double_payment_shows_a_warning(shown: Shown) -> None:
     twice = [f"b1 pays {5 * COIN // 2} from {name} to bob for order-1" for name in ("alice", "carol")]
     shown.node.grow("\n".join(["genesis: b1", *twice]))
-    assert "More than one transfer" in shown.see(target(shown)).visible
+    assert "Paid more than once. More than one transfer" in shown.see(target(shown)).visible
     assert "More than one transfer" not in shown.see(target(shown, reference="order-2")).visible
 
 
@@ -160,7 +233,7 @@ def test_payment_before_since_height_does_not_count(shown: Shown) -> None:
 def test_the_way_back_to_the_shop_shows_its_host(still: Shown) -> None:
     url = "https://shop.example:8443/thanks?order=1&x=%22#paid"
     page = still.see(target(still, returnUrl=url))
-    assert page.links.count(url) == 2, "at the order, and beside the word Paid"
+    assert page.links.count(url) == 2, "at the order, and below the word Paid"
     (wallet,) = {link for link in page.links if link.startswith("/wallet/#pay=")}
     assert parse_qs(urlsplit(wallet).fragment)["returnUrl"] == [url]
     assert "Back to shop.example:8443" in page.visible
@@ -216,16 +289,35 @@ def test_an_order_expires(shown: Shown) -> None:
     assert state(page) == "unpaid"
     assert "This order has expired" in page.visible
     assert "Waiting for the payment" not in page.visible
-    assert "Open in your wallet" not in page.visible
+    assert "Pay in the browser" not in page.visible
+    assert "It could be paid until 2" in page.visible
+    assert "Pay before" not in page.visible
     shown.node.grow(f"genesis: b1\nb1 pays {3 * COIN} from alice to bob for order-1")
     page = shown.see(link)
     assert "This order has expired" in page.visible
-    assert "3 SVC arrived; the order costs 2.5 SVC." in page.visible
+    assert "3 SVC arrived, 0.5 SVC too much." in page.visible
     shown.node.grow(f"genesis: c[1..2]\nc2 pays {5 * COIN // 2} from alice to bob for order-1")
     page = shown.see(link)
     assert state(page) == "confirming"
     assert "This order has expired" not in page.visible
     assert "Pay before" not in page.visible
+
+
+def test_a_payment_that_came_late_is_told_of(shown: Shown) -> None:
+    transfer = shown.node.builder.transfer("alice", "bob", 5 * COIN // 2, reference="order-1")
+    shown.wait(transfer)
+    now = int(shown.node.clock.seconds() * 1000)
+    late = "Late. The order had expired before the network confirmed this payment."
+    assert late in shown.see(target(shown, until=now)).visible
+    in_time = shown.see(target(shown, until=now + 1))
+    assert late not in in_time.visible
+    assert "data-in-time" in in_time.source
+    block = shown.node.builder.block(transfers=[transfer])
+    shown.node.take(block)
+    made = PARAMS.slot_time(block.header.slot)
+    assert late in shown.see(target(shown, until=made, confirmations=1)).visible
+    assert late not in shown.see(target(shown, until=made + 1, confirmations=1)).visible
+    assert late not in shown.see(target(shown)).visible
 
 
 @pytest.mark.parametrize(
@@ -279,7 +371,7 @@ def test_markup_in_a_label_is_escaped(still: Shown, label: str) -> None:
 
 def test_invisible_characters_in_a_label_are_escaped(still: Shown) -> None:
     page = still.see(target(still, label="Tea\u200b for \u2060☕️"))
-    assert page.visible.count("Tea\\u{200b} for \\u{2060}☕️") == 2
+    assert page.visible.count("Tea\\u{200b} for \\u{2060}☕️") == 1
     assert "\u200b" not in page.visible
     assert len(page.all("bdi", class_="label")) == 1
     (wallet,) = {link for link in page.links if link.startswith("/wallet/#pay=")}

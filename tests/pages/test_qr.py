@@ -52,10 +52,13 @@ def of_the_wallet(address: str) -> set[tuple[int, int]]:
 
 
 def scanned(dark: set[tuple[int, int]]) -> list[str]:
-    picture = Image.new("L", (37, 37), 255)
+    """What a camera reads."""
+    side = max(max(place) for place in dark) + 9
+    picture = Image.new("L", (side, side), 255)
     for x, y in dark:
         picture.putpixel((x + 4, y + 4), 0)
-    return [each.text for each in zxingcpp.read_barcodes(picture.resize((370, 370), Image.Resampling.NEAREST))]
+    larger = picture.resize((10 * side, 10 * side), Image.Resampling.NEAREST)
+    return [each.text for each in zxingcpp.read_barcodes(larger)]
 
 
 @needs("node")

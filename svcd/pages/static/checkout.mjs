@@ -3,23 +3,35 @@
 import { objectIn, question, textOf } from "./answers.mjs";
 import { digitNodes, grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";
+import { leadsOn, leadsToApp } from "./pressed.mjs";
 import { localTime, message, timeLeft } from "./texts.mjs";
+import { formatAmount } from "./units.mjs";
 
 /** @typedef {"unpaid" | "pending" | "confirming" | "confirmed"} PaymentState */
 /**
  * @typedef {object} Verification
  * @property {PaymentState} state
- * @property {{ synced: boolean }} node
+ * @property {{ synced: boolean, hash: string }} node
  * @property {number} requiredConfirmations
  * @property {number} confirmations
  * @property {string | null} [blockTime]
  * @property {string | null} [txid]
  * @property {number} matchCount
- * @property {{ amountSvc: string, txid: string }[]} mismatches
+ * @property {string} amount
+ * @property {{ amount: string, txid: string }[]} mismatches
  */
 /** @typedef {{ ok: boolean, error: string, pruneHeight: string, payment: Verification }} Verified an answer. */
 /** @typedef {ReturnType<typeof viewOf>} View */
-/** @typedef {View & { fallen: boolean, expired: boolean, remaining: number }} Shown with the milliseconds that remain. */
+/**
+ * @typedef {View & Moment} Shown
+ * @typedef {object} Moment what depends on the time, and on what was shown before
+ * @property {boolean} fallen whether the payment was deeper before
+ * @property {boolean} expired
+ * @property {boolean} late whether the payment came after the order had expired
+ * @property {boolean} moving whether blocks come, so that a time may be promised
+ * @property {number} remaining milliseconds until the order expires
+ */
+/** @typedef {{ deepest: string, inTime: boolean }} Memory */
 /** @typedef {{ wait: number, state: string, signal: AbortSignal }} Waiting */
 /**
  * @typedef {object} Parts
@@ -70,25 +82,33 @@ export function viewOf(payment) {
     final,
     txid: payment.txid ?? "",
     twice: payment.matchCount > 1,
-    mismatches: payment.mismatches.map((each) => ({ coins: each.amountSvc, txid: each.txid })),
+    tip: payment.node.hash,
+    mismatches: payment.mismatches.map(({ amount, txid }) => {
+      const excess = BigInt(amount) - BigInt(payment.amount);
+      const difference = formatAmount(excess < 0n ? -excess : excess);
+      return { coins: formatAmount(amount), difference, less: excess < 0n, txid };
+    }),
   };
 }
 
-/** The deepest state that this tab has seen of its order, which outlives a reload: the page stores nothing else. */
+/** The deepest state that this tab has seen of its order, and whether it has seen the payment before the order expired.
+ *
+ * This outlives a reload, and the page stores nothing else. */
 const memory = {
-  /** @type {() => string} */
-  read: () => history.state?.deepest ?? "unpaid",
-  /** @type {(deepest: string) => void} */
-  write: (deepest) => history.replaceState({ ...history.state, deepest }, ""),
+  /** @type {() => Memory} */
+  read: () => ({ deepest: "unpaid", inTime: false, ...history.state }),
+  /** @type {(seen: Partial<Memory>) => void} */
+  write: (seen) => history.replaceState({ ...history.state, ...seen }, ""),
 };
 
-/** Which of the views belongs to a state: for an order that is not paid there are three more.
+/** Which of the views belongs to a state: for an order that is not paid there are four more.
  * @type {(view: Pick<Shown, "state" | "fallen" | "mismatches" | "expired">) => string} */
 function phaseOf({ state, fallen, mismatches, expired }) {
   if (state !== "unpaid") return state;
   if (fallen) return "gone";
   if (expired) return "expired";
-  return mismatches.length > 0 ? "mismatched" : "unpaid";
+  if (mismatches.length === 0) return "unpaid";
+  return mismatches.every(({ less }) => less) ? "short" : "mismatched";
 }
 
 /** A part that the page always has.
@@ -137,22 +157,24 @@ export function show(root, view) {
   setHidden(within(root, "[data-kept]"), true);
   setHidden(within(root, "[data-fallen]"), !view.fallen || phase === "gone");
   const offer = /** @type {HTMLDetailsElement} */ (within(root, "[data-offer]"));
-  const folded = phase === "gone" || phase === "mismatched";
+  const folded = ["gone", "short", "mismatched"].includes(phase);
   // Only when that changes: what the buyer has unfolded stays so.
   if (offer.classList.contains("folded") !== folded) {
     offer.classList.toggle("folded", folded);
     offer.open = !folded;
   }
   setHidden(offer, view.state !== "unpaid" || view.expired);
-  setHidden(/** @type {HTMLElement | null} */ (root.querySelector("[data-pay-before]")), view.state !== "unpaid" || phase === "gone");
+  setHidden(root.querySelector("[data-pay-before]"), !["unpaid", "short", "mismatched"].includes(phase));
+  setHidden(root.querySelector("[data-late]"), !view.late);
   const remaining = root.querySelector('[data-fill="remaining"]');
   if (remaining) {
-    setText(remaining, Number.isFinite(view.remaining) ? timeLeft(view.remaining / 1000) : "");
+    // Never too much, also not until the next answer comes.
+    const least = view.remaining / 1000 - LONGEST;
+    setText(remaining, Number.isFinite(least) ? timeLeft(least, Math.floor) : "");
   }
-  setHidden(within(root, "[data-return]"), view.state === "confirmed");
-  const time = view.outdated
-    ? message("script.time-unknown")
-    : timeLeft(view.missing * Number(root.dataset.blockSeconds));
+  setHidden(root.querySelector("[data-return]"), phase === "confirmed" || phase === "expired");
+  const known = view.moving ? timeLeft(view.missing * Number(root.dataset.blockSeconds)) : message("script.next-block");
+  const time = view.outdated ? message("script.time-unknown") : known;
   for (const left of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll('[data-fill="left"]'))) {
     setText(left, time);
   }
@@ -168,12 +190,11 @@ export function show(root, view) {
     transfer.setAttribute("href", `/tx/${view.txid}`);
   }
   setHidden(within(root, "[data-twice]"), !view.twice);
-  const sample = /** @type {HTMLTemplateElement} */ (root.ownerDocument.getElementById("mismatch"));
-  showMismatches(root, sample, view.mismatches);
+  showMismatches(root, view.mismatches);
 }
 
-/** @type {(root: HTMLElement, sample: HTMLTemplateElement, mismatches: View["mismatches"]) => void} */
-function showMismatches(root, sample, mismatches) {
+/** @type {(root: HTMLElement, mismatches: View["mismatches"]) => void} */
+function showMismatches(root, mismatches) {
   const page = root.ownerDocument;
   const list = within(root, '[data-fill="mismatches"]');
   const shown = mismatches.map((each) => each.txid).join(" ");
@@ -181,8 +202,11 @@ function showMismatches(root, sample, mismatches) {
     list.dataset.shown = shown;
     list.replaceChildren(
       ...mismatches.map((each) => {
-        const item = /** @type {HTMLElement} */ (sample.content.firstElementChild?.cloneNode(true));
+        const sample = page.getElementById(each.less ? "mismatch-less" : "mismatch-more");
+        const { content } = /** @type {HTMLTemplateElement} */ (sample);
+        const item = /** @type {HTMLElement} */ (content.firstElementChild?.cloneNode(true));
         within(item, '[data-fill="coins"]').replaceChildren(...digitNodes(each.coins, page));
+        within(item, '[data-fill="difference"]').replaceChildren(...digitNodes(each.difference, page));
         within(item, "a").setAttribute("href", `/tx/${each.txid}`);
         return item;
       }),
@@ -191,10 +215,11 @@ function showMismatches(root, sample, mismatches) {
   setHidden(within(root, "[data-misses]"), mismatches.length === 0);
 }
 
-/** @type {(element: HTMLElement | null, hidden: boolean) => void} */
+/** @type {(element: Element | null, hidden: boolean) => void} */
 function setHidden(element, hidden) {
-  if (element && element.hidden !== hidden) {
-    element.hidden = hidden;
+  const place = /** @type {HTMLElement | null} */ (element);
+  if (place && place.hidden !== hidden) {
+    place.hidden = hidden;
   }
 }
 
@@ -233,6 +258,8 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
   const page = root.ownerDocument;
   const trouble = within(root, "[data-trouble]");
   const until = Number(root.dataset.until ?? Infinity);
+  const idle = 1000 * Number(root.dataset.idleSeconds ?? 0);
+  let moved = { tip: "", at: 0 };
   let failures = 0;
   let plain = 1;
   let left = Infinity;
@@ -271,8 +298,17 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
     latest = news;
     told = view.told;
     left = until > now ? until - now : Infinity;
-    const expired = shown.state === "unpaid" && now >= until;
-    show(root, { ...shown, fallen: hasFallen(shown), expired, remaining: left });
+    if (shown.tip !== moved.tip) {
+      moved = { tip: shown.tip, at: now };
+    }
+    show(root, {
+      ...shown,
+      fallen: hasFallen(shown),
+      expired: shown.state === "unpaid" && now >= until,
+      late: isLate(shown, now),
+      moving: now - moved.at < idle,
+      remaining: left,
+    });
     if (shown.final) {
       plain = 1;
       return SLOW;
@@ -283,12 +319,21 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
   /** Whether the payment was deeper before; while the node is behind, nobody knows.
    * @type {(view: View) => boolean} */
   function hasFallen({ state, outdated }) {
-    const deepest = DEPTHS.indexOf(remembered.read());
+    const deepest = DEPTHS.indexOf(remembered.read().deepest);
     const depth = DEPTHS.indexOf(state);
     if (depth > deepest) {
-      remembered.write(state);
+      remembered.write({ deepest: state });
     }
     return depth < deepest && !outdated;
+  }
+
+  /** Whether the payment came after the order had expired; of one in a block, the time of its arrival is unknown.
+   * @type {(view: View, now: number) => boolean} */
+  function isLate({ state, time }, now) {
+    if (state === "unpaid" || until === Infinity || remembered.read().inTime) return false;
+    const late = root.dataset.inTime === undefined && (time ? Number(time) : now) >= until;
+    if (!late) remembered.write({ inTime: true });
+    return late;
   }
 
   function answered() {
@@ -310,8 +355,7 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
 /** Show when the order expires in the time of this place.
  * @type {(root: HTMLElement) => void} */
 function showExpiry(root) {
-  const shown = /** @type {HTMLElement | null} */ (root.querySelector('[data-fill="until"]'));
-  if (shown) {
+  for (const shown of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll('[data-fill="until"]'))) {
     shown.title = shown.textContent ?? "";
     shown.textContent = localTime(Number(root.dataset.until), "long");
   }
@@ -323,5 +367,11 @@ if (root) {
   const print = within(root, "[data-print]");
   print.hidden = false;
   print.addEventListener("click", () => globalThis.print());
+  for (const link of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("a[data-busy]:not([data-app])"))) {
+    leadsOn(link);
+  }
+  for (const link of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("a[data-app]"))) {
+    leadsToApp(link, () => setHidden(within(root, "[data-no-app]"), false));
+  }
   watch(root);
 }

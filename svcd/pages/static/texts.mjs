@@ -53,11 +53,11 @@ export function aboutTime(seconds) {
   return seconds < 60 ? message("script.under-a-minute") : message("script.minutes", { count: minutes });
 }
 
-/** What is left of a duration, as aboutTime says it.
- * @type {(seconds: number) => string} */
-export function timeLeft(seconds) {
-  const minutes = Math.ceil(Math.max(seconds, 0) / 60);
-  if (minutes > 120) return message("script.hours-left", { count: Math.ceil(minutes / 60) });
+/** What is left of a duration, as aboutTime says it; of one until a deadline, rounded by Math.floor.
+ * @type {(seconds: number, round?: (number: number) => number) => string} */
+export function timeLeft(seconds, round = Math.ceil) {
+  const minutes = round(Math.max(seconds, 0) / 60);
+  if (minutes > 120) return message("script.hours-left", { count: round(minutes / 60) });
   return seconds < 60 ? message("script.under-a-minute-left") : message("script.minutes-left", { count: minutes });
 }
 

@@ -6,9 +6,11 @@ import { test } from "node:test";
 import { Pruned, show, viewOf, watch } from "../../../svcd/pages/static/checkout.mjs";
 import { copyText, press } from "../../../svcd/pages/static/copy.mjs";
 import { newsOf } from "../../../svcd/pages/static/explorer.mjs";
+import { leadsOn, leadsToApp } from "../../../svcd/pages/static/pressed.mjs";
 
 const PAYMENT = {
   state: "confirming",
+  amount: "250000000",
   confirmations: 2,
   requiredConfirmations: 12,
   txid: "ab",
@@ -36,7 +38,7 @@ function page(state, until) {
       return this.children.join("");
     },
   });
-  const phases = ["unpaid", "pending", "confirming", "confirmed", "mismatched", "gone", "expired", "unknown"];
+  const phases = ["unpaid", "pending", "confirming", "confirmed", "short", "mismatched", "gone", "expired", "unknown"];
   const views = phases.map((when) => ({
     ...element({ when }),
     hidden: when !== state,
@@ -65,25 +67,27 @@ function page(state, until) {
     '[data-fill="txid"]': element(),
     '[data-fill="time"]': element(),
     "[data-pay-before]": element(),
+    "[data-late]": { ...element(), hidden: true },
+    "[data-return]": element(),
     '[data-fill="remaining"]': element(),
   };
-  const sample = {
+  const sample = (id) => ({
     content: {
       firstElementChild: {
         cloneNode() {
-          const inner = { '[data-fill="coins"]': element(), a: element() };
-          return { inner, querySelector: (selector) => inner[selector] };
+          const inner = { '[data-fill="coins"]': element(), '[data-fill="difference"]': element(), a: element() };
+          return { id, inner, querySelector: (selector) => inner[selector] };
         },
       },
     },
-  };
+  });
   const ownerDocument = Object.assign(new EventTarget(), {
     hidden: false,
-    getElementById: () => sample,
+    getElementById: sample,
     title: `Heading of ${state}: 2.5 SVC`,
   });
   const root = {
-    ...element({ state, status: "/rpc/x", blockSeconds: "60", ...(until && { until }) }),
+    ...element({ state, status: "/rpc/x", blockSeconds: "60", idleSeconds: "300", ...(until && { until }) }),
     ownerDocument,
     querySelectorAll: (selector) => (selector === "[data-when]" ? views : [parts[selector]]),
     querySelector: (selector) => parts[selector],
@@ -100,7 +104,7 @@ async function settle() {
 
 test("a verification result becomes what is shown", () => {
   const view = viewOf(PAYMENT);
-  assert.deepEqual(view.mismatches, [{ coins: "3", txid: "cd" }]);
+  assert.deepEqual(view.mismatches, [{ coins: "3", difference: "0.5", less: false, txid: "cd" }]);
   assert.deepEqual([view.state, view.confirmations, view.progress, view.final, view.twice], ["confirming", "2", 2, false, false]);
   assert.equal(viewOf({ ...PAYMENT, confirmations: 99 }).progress, 12);
   assert.equal(viewOf({ ...PAYMENT, state: "confirmed", matchCount: 2 }).final, true);
@@ -108,7 +112,7 @@ test("a verification result becomes what is shown", () => {
 });
 
 /** A watch whose timers the test rings, and what it asks: for how many seconds each question waits, from which state. */
-function watched(state, answers, { until, now = 0, deepest = "unpaid" } = {}) {
+function watched(state, answers, { until, now = 0, deepest = "unpaid", inTime = false } = {}) {
   const shown = page(state, until);
   const timers = {
     due: null,
@@ -127,7 +131,7 @@ function watched(state, answers, { until, now = 0, deepest = "unpaid" } = {}) {
       return { ...viewOf(answer), now: typeof now === "function" ? now() : now };
     },
     timers,
-    remembered: { read: () => deepest, write: (state) => (deepest = state) },
+    remembered: { read: () => ({ deepest, inTime }), write: (seen) => ({ deepest, inTime } = { deepest, inTime, ...seen }) },
   });
   const phase = () => shown.views.filter((view) => !view.hidden).map((view) => view.dataset.when).join();
   return { ...shown, asked, poller, timers, phase, waits: () => asked.map(([, wait]) => wait) };
@@ -143,7 +147,8 @@ test("the page shows each state, and asks slowly after the last", async () => {
   assert.equal(parts['[data-fill="left"]'].textContent, "About 10 minutes left");
   assert.equal(parts['[data-fill="transfer"]'].attributes.href, "/tx/ab");
   const [miss] = parts['[data-fill="mismatches"]'].children;
-  assert.deepEqual([miss.inner['[data-fill="coins"]'].text, miss.inner.a.attributes.href], ["3", "/tx/cd"]);
+  const told = ['[data-fill="coins"]', '[data-fill="difference"]'].map((part) => miss.inner[part].text);
+  assert.deepEqual([miss.id, ...told, miss.inner.a.attributes.href], ["mismatch-more", "3", "0.5", "/tx/cd"]);
   assert.deepEqual([parts["[data-misses]"].hidden, parts["[data-twice]"].hidden], [false, true]);
   timers.due();
   await settle();
@@ -251,9 +256,93 @@ test("a payment of a wrong amount folds the ways to pay, once", async () => {
   assert.equal(offer.open, true, "what the buyer has unfolded stays so");
 });
 
+test("too little has words of its own", async () => {
+  const short = { ...UNPAID, mismatches: [{ txid: "cd", amount: "200000000" }] };
+  const { parts, phase } = watched("unpaid", [short]);
+  await settle();
+  const [miss] = parts['[data-fill="mismatches"]'].children;
+  assert.deepEqual([phase(), miss.id, miss.inner['[data-fill="difference"]'].text], ["short", "mismatch-less", "0.5"]);
+});
+
+test("no time is promised once no block has come for long, and then one is waited for", async () => {
+  const times = [0, 299_999, 300_000, 300_001];
+  const next = { ...PAYMENT, confirmations: 3, node: { ...PAYMENT.node, hash: "ee" } };
+  const { parts, timers } = watched("unpaid", [PAYMENT, PAYMENT, PAYMENT, next], { now: () => times.shift() });
+  const said = [];
+  for (let round = 0; round < 4; round += 1) {
+    await settle();
+    said.push(parts['[data-fill="left"]'].textContent);
+    timers.due();
+  }
+  assert.deepEqual(said, ["About 10 minutes left", "About 10 minutes left", "Waits for the next block", "About 9 minutes left"]);
+});
+
+test("a payment that came after the order had expired is late, unless it was seen before", async () => {
+  const pending = { ...PAYMENT, state: "pending", confirmations: 0 };
+  const inBlock = (blockTime) => ({ ...PAYMENT, blockTime });
+  const late = async (answers, options) => {
+    const times = [...options.times];
+    const { parts, timers } = watched("unpaid", answers, { until: "12000", now: () => times.shift(), ...options });
+    for (let round = 1; round < answers.length; round += 1) {
+      await settle();
+      timers.due();
+    }
+    await settle();
+    return !parts["[data-late]"].hidden;
+  };
+  assert.equal(await late([pending], { times: [11_999] }), false);
+  assert.equal(await late([pending], { times: [12_000] }), true);
+  assert.equal(await late([pending], { times: [12_000], inTime: true }), false);
+  assert.equal(await late([pending, inBlock("12000")], { times: [11_999, 15_000] }), false);
+  assert.equal(await late([inBlock("12000")], { times: [15_000] }), true);
+  assert.equal(await late([inBlock("11999")], { times: [15_000] }), false);
+  assert.equal(await late([UNPAID], { times: [15_000] }), false);
+});
+
+/** A link, and what a browser does around it. */
+function pressable(visibilityState = "visible") {
+  const attributes = new Map();
+  const link = Object.assign(new EventTarget(), {
+    textContent: "Pay",
+    dataset: { busy: "Opening …" },
+    hasAttribute: (name) => attributes.has(name),
+    setAttribute: (name, value) => attributes.set(name, value),
+    removeAttribute: (name) => attributes.delete(name),
+  });
+  const due = [];
+  const press = (more = {}) => link.dispatchEvent(Object.assign(new Event("click"), more));
+  return { link, press, due, page: { visibilityState }, view: new EventTarget(), timers: { setTimeout: (work) => due.push(work) } };
+}
+
+test("a link says at once that it was pressed, and is itself again when somebody comes back", () => {
+  const { link, press, due, view, timers } = pressable();
+  leadsOn(link, view, timers);
+  press({ ctrlKey: true });
+  assert.deepEqual([link.textContent, due], ["Pay", []], "another tab");
+  press();
+  press();
+  assert.deepEqual([link.textContent, link.hasAttribute("aria-busy"), due.length], ["Opening …", true, 1]);
+  view.dispatchEvent(new Event("pageshow"));
+  assert.deepEqual([link.textContent, link.hasAttribute("aria-busy")], ["Pay", false]);
+});
+
+test("where no app takes a link, the page says so after a second", () => {
+  for (const [visibility, event, told] of [["visible", null, 1], ["visible", "blur", 0], ["hidden", null, 0]]) {
+    const { link, press, due, page, view, timers } = pressable(visibility);
+    let untaken = 0;
+    leadsToApp(link, () => (untaken += 1), page, view, timers);
+    press();
+    assert.deepEqual([link.textContent, untaken], ["Opening …", 0]);
+    if (event) view.dispatchEvent(new Event(event));
+    due[0]();
+    assert.deepEqual([link.textContent, untaken], ["Pay", told]);
+  }
+});
+
 test("an order that has expired is shown as expired, though a wrong amount came", () => {
   const { root, parts, phase } = watched("unpaid", [UNPAID]);
-  const view = { ...viewOf({ ...UNPAID, mismatches: PAYMENT.mismatches }), fallen: false, remaining: 0 };
+  const mismatched = viewOf({ ...UNPAID, mismatches: PAYMENT.mismatches });
+  const view = { ...mismatched, fallen: false, late: false, moving: true, remaining: 0 };
   show(root, { ...view, expired: true });
   assert.deepEqual([phase(), parts["[data-offer]"].hidden], ["expired", true]);
   show(root, { ...view, expired: false });
@@ -314,7 +403,7 @@ test("an order expires by the time of the node, and not once it is paid", async 
   assert.equal(root.ownerDocument.title, "Heading of unpaid: 2.5 SVC");
   timers.due();
   await settle();
-  assert.deepEqual([shown(), waits()], [["expired", true, false, ""], [0, 7]]);
+  assert.deepEqual([shown(), waits()], [["expired", true, true, ""], [0, 7]]);
   assert.equal(root.ownerDocument.title, "Heading of expired: 2.5 SVC");
   timers.due();
   await settle();

@@ -21,7 +21,10 @@ test("durations", () => {
   const said = [-5, 59, 60, 61, 7_200, 7_201].map(aboutTime);
   const [soon, hours] = ["less than a minute", "about 3 hours"];
   assert.deepEqual(said, [soon, soon, "about a minute", "about 2 minutes", "about 120 minutes", hours]);
-  assert.deepEqual([0, 720, 86_400].map(timeLeft), ["Less than a minute left", "About 12 minutes left", "About 24 hours left"]);
+  assert.deepEqual([0, 720, 86_400].map((seconds) => timeLeft(seconds)), ["Less than a minute left", "About 12 minutes left", "About 24 hours left"]);
+  const untilDeadline = [-5, 59, 119, 779, 7_259, 10_799].map((seconds) => timeLeft(seconds, Math.floor));
+  const minutes = ["About a minute left", "About 12 minutes left", "About 120 minutes left", "About 2 hours left"];
+  assert.deepEqual(untilDeadline, ["Less than a minute left", "Less than a minute left", ...minutes]);
 });
 
 test("a time is written in the language of the page", () => {
