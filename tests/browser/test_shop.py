@@ -79,6 +79,26 @@ def row_says(page: Page, what: str, status: str) -> None:
     page.get_by_role("row", name=what).filter(has_text=status).first.wait_for()
 
 
+PRESS = """() => {
+  let sent = 0;
+  // After the shop's own listener.
+  addEventListener("submit", (event) => {
+    sent += event.defaultPrevented ? 0 : 1;
+    event.preventDefault();
+  });
+  const button = document.querySelector("form button");
+  button.click();
+  button.click();
+  return [sent, button.getAttribute("aria-busy")];
+}"""
+"""Presses a button twice, sends nothing, and gives how often something was to be sent, and what the button says."""
+
+
+def test_a_button_says_at_once_that_it_was_pressed_and_orders_once(shop: Shop, watch: Watch) -> None:
+    page = watch(origin=shop.url).go("/")
+    assert page.evaluate(PRESS) == [1, "true"]
+
+
 def test_an_order_is_bought_held_shipped_and_refunded(shop: Shop, watch: Watch) -> None:
     browser: Watched = watch(origin=shop.url, http_credentials={"username": "merchant", "password": shop.password})
     page = browser.go("/")

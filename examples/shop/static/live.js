@@ -1,3 +1,13 @@
+// Says at once that a button was pressed, and sends no form twice.
+addEventListener("submit", (event) => {
+  if (event.target.querySelector("[aria-busy]")) event.preventDefault();
+  event.submitter?.setAttribute("aria-busy", "true");
+});
+addEventListener("click", (event) => {
+  if (!event.ctrlKey && !event.metaKey) event.target.closest("a.button")?.setAttribute("aria-busy", "true");
+});
+addEventListener("pageshow", () => document.querySelectorAll("[aria-busy]").forEach((each) => each.removeAttribute("aria-busy")));
+
 // Keeps what a page shows up to date while somebody looks at it.
 setInterval(async () => {
   if (document.hidden) return;
@@ -5,5 +15,6 @@ setInterval(async () => {
   if (!response?.ok) return;
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("[data-live]");
   const shown = document.querySelector("[data-live]");
-  if (fresh && shown && fresh.innerHTML !== shown.innerHTML) shown.replaceWith(fresh);
+  if (!fresh || !shown || shown.querySelector("[aria-busy]")) return;
+  if (fresh.innerHTML !== shown.innerHTML) shown.replaceWith(fresh);
 }, 2000);
