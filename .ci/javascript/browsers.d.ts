@@ -2,6 +2,7 @@
 
 declare class BarcodeDetector {
   constructor(options: { formats: string[] });
+  static getSupportedFormats(): Promise<string[]>;
   detect(picture: HTMLVideoElement): Promise<{ rawValue: string }[]>;
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import segno
 from playwright.sync_api import Page, Route
 
 from svcd.chain.params import DEVNET
@@ -125,6 +126,9 @@ globalThis.BarcodeDetector = class {
 """
 
 
+  static async getSupportedFormats() {
+    return ["qr_code"];
+  }
 CAMERA = "navigator.mediaDevices.getUserMedia = () => { globalThis.asked = true; return new Promise(() => {}); };"
 
 
@@ -209,6 +213,40 @@ def test_too_little_for_a_new_recipient_is_not_signed(wallet: WalletPage) -> Non
     wallet.page.click("#send-done")
     assert "the amount must be at least 0.01 SVC" in wallet.error("recipient-minimum")
     assert wallet.page.is_disabled("#sign")
+# A browser without BarcodeDetector, and a camera before which there is a code, a little tilted.
+LOOKING_AT = """
+delete globalThis.BarcodeDetector;
+const canvas = Object.assign(document.createElement("canvas"), { width: 640, height: 480 });
+const picture = canvas.getContext("2d");
+setInterval(() => {
+  const { code = [] } = globalThis;
+  picture.resetTransform();
+  picture.fillStyle = "#ddd";
+  picture.fillRect(0, 0, 640, 480);
+  picture.rotate(0.1);
+  picture.fillStyle = "#222";
+  code.forEach((row, y) => row.forEach((dark, x) => dark && picture.fillRect(150 + 6 * x, 30 + 6 * y, 6, 6)));
+}, 50);
+navigator.mediaDevices.getUserMedia = async () => canvas.captureStream();
+"""
+
+
+def test_a_browser_that_reads_no_codes_itself_loads_a_reader(wallet: WalletPage) -> None:
+    page, order = wallet.page, fresh("read")
+    wallet.watched.context.add_init_script(LOOKING_AT)
+    page.reload()
+    wallet.unlock()
+    wallet.navigate("Send")
+    page.click("#scan-start")
+    page.wait_for_selector("#scan-video:visible")
+    assert any(each.startswith("GET /static/qr-reader.") for each in wallet.watched.asked)
+    matrix = segno.make_qr(payment_uri(order, amount="1.25"), error="l").matrix
+    page.evaluate("code => { globalThis.code = code }", [list(row) for row in matrix])
+    wallet.may_sign()
+    assert (wallet.shown("#review-amount"), wallet.tell("#review-reference")) == ("1.25", order)
+    assert not page.is_visible("#scan-video")
+
+
 
 
 def test_the_password_is_changed_and_guessing_never_becomes_cheaper(

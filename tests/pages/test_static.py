@@ -12,8 +12,8 @@ STATIC = PAGES / "static"
 STYLES = sorted(STATIC.glob("*.css"))
 MODULES = sorted(STATIC.glob("*.mjs"))
 WRITERS = [*PAGES.glob("*.py"), *PAGES.glob("*.html"), *MODULES]
-OTHERS = {"argon2.mjs"}
-"""Of others, without a change."""
+OTHERS = {"argon2.mjs", "qr-reader.mjs"}
+"""Of others."""
 CLIENT = sorted((PAGES.parents[1] / "clients" / "javascript" / "src").glob("*.js"))
 """The modules that check proofs are those of the client too."""
 JS_TESTS = sorted((Path(__file__).parent / "js").glob("*.mjs"))

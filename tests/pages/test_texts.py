@@ -192,7 +192,7 @@ DETAILS = {
     f"{name}.mjs"
     for name in [
         *("account-proof", "answers", "argon2", "chain-proof", "json-form", "light-node", "network-rules"),
-        *("payment-proof", "proof-file", "strict-json"),
+        *("payment-proof", "proof-file", "qr-reader", "strict-json"),
     ]
 }
 """They say in English what is wrong with an answer or a proof; the pages say it in a sentence of their own."""

@@ -55,7 +55,7 @@ export class Spending {
   /** @param {Wallet} app */
   constructor(app) {
     this.#app = app;
-    byId("scan-start").hidden = !("BarcodeDetector" in globalThis && navigator.mediaDevices !== undefined);
+    byId("scan-start").hidden = navigator.mediaDevices === undefined;
     onClick(
       byId("scan-start"),
       () => this.#scan(),

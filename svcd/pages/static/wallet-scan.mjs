@@ -1,5 +1,6 @@
-// Reads a QR code with the camera, in browsers that can (BarcodeDetector).
+// Reads a QR code with the camera: by the browser itself where it can, else by a reader that is loaded then.
 
+import { loaded } from "./node.mjs";
 import { message } from "./texts.mjs";
 import { byId, onClick, tell } from "./wallet-dom.mjs";
 import { Problem } from "./problem.mjs";
@@ -8,6 +9,16 @@ const EVERY = 250;
 
 /** Whether the page shows the form for transfers. */
 const isOpen = () => document.body.dataset.view === "send";
+
+/** What finds codes in a video; a browser may have a detector that reads no QR codes.
+ * @type {() => Promise<BarcodeDetector>} */
+async function newDetector() {
+  const formats = ["qr_code"];
+  const own = "BarcodeDetector" in globalThis && (await BarcodeDetector.getSupportedFormats()).includes(formats[0]);
+  if (own) return new BarcodeDetector({ formats });
+  const { CodeDetector } = await loaded(import("./qr-reader.mjs"));
+  return new CodeDetector({ formats });
+}
 
 /** The camera of the form for transfers. */
 export class Scanning {
@@ -48,6 +59,8 @@ export class Scanning {
     if (!isOpen()) return;
     this.stop();
     tell(byId("scan-error"), null);
+    const detector = await newDetector();
+    if (!isOpen()) return;
     const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     this.#stream = stream;
     // The form may have been left while the browser asked.
@@ -56,7 +69,6 @@ export class Scanning {
     video.srcObject = stream;
     byId("scan").hidden = false;
     await video.play();
-    const detector = new BarcodeDetector({ formats: ["qr_code"] });
     /** @type {() => Promise<void>} */
     const look = async () => {
       const codes = await detector.detect(video);
