@@ -213,6 +213,7 @@ class _Checkout:
             json=status_path(order.terms),
             searchable=False,
             refresh=SLOW_REFRESH_SECONDS if confirmed else REFRESH_SECONDS,
+            styles=("checkout.css",),
             scripts=("copy.mjs", "checkout.mjs"),
         )
 
@@ -445,7 +446,7 @@ _HEADINGS: Final[Mapping[str, Message]] = {
 
 def _check_mark() -> Tag:
     path = tag("path", d="M5 12.5l4.5 4.5L19 7.5")
-    return tag("svg", path, viewBox="0 0 24 24", class_="mark", aria_hidden="true")
+    return tag("svg", path, viewBox="0 0 24 24", class_="paid-mark", aria_hidden="true")
 
 
 def _wallet_that_paid(order: Order) -> Tag:
