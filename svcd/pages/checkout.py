@@ -541,7 +541,7 @@ def _facts(order: Order, observation: Observation) -> Tag:
     recipient = copyable(terms.recipient, message("checkout.the-address"), "address", terms.recipient)
     pairs: list[tuple[Message, Content]] = [
         (message("checkout.amount"), amount(terms.amount)),
-        (message("checkout.reference"), copyable(terms.reference, message("checkout.the-reference"))),
+        (message("checkout.reference"), copyable(terms.reference, message("checkout.the-reference"), class_="mono")),
         (message("checkout.recipient"), recipient),
     ]
     if terms.since_height is not None:

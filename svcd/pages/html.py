@@ -127,9 +127,9 @@ def address_link(address: str) -> Tag:
     return short_link(address, "address", address)
 
 
-def copyable(text: str, what: str | Message, *path: str) -> Tag:
+def copyable(text: str, what: str | Message, *path: str, class_: str = "hash") -> Tag:
     """A full hash or address with a copy button; a link if ``path`` is given. ``what`` names it for screen readers."""
-    shown = link(text, *path, class_="hash") if path else tag("span", text, class_="hash")
+    shown = link(text, *path, class_=class_) if path else tag("span", text, class_=class_)
     return tag("span", shown, " ", copy_button(text, what), class_="copied")
 
 

@@ -73,6 +73,7 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
     wallet.may_sign()
     page.click("#sign")
     wallet.state("pending", wanted=2)
+    assert page.url.endswith(f"/wallet/#payment={wallet.tell('#payment-txid')}"), "a paid link stays in the address"
     assert wallet.tell("#payment-label") == "Tea & cake"
     assert wallet.tell("#payment-return") == "Back to shop.example"
     chain.node.mine(2)
@@ -95,6 +96,7 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
     listed = wallet.tell("#home-transfers")
     assert "Tea & cake (not signed)" in listed
     assert SHOP in listed, "the label is not the recipient"
+    assert order in listed
     chain.reorganise(2, drop=True)
     page.wait_for_selector("#home-transfers >> text=taken back by the network, sent again")
     assert [each["txid"] for each in chain.paid(buyer.address, order)] == [txid]
@@ -108,17 +110,25 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
     chain.node.mine(1)
     page.wait_for_selector("#history-transfers >> text=Tea & cake")
     page.wait_for_selector("#history-own-card", state="hidden")
+    refund = f"refund:{order}"
+    chain.pay(FAUCET, buyer.address, COIN, refund)
     chain.node.mine(1)
+    page.wait_for_selector("#history-transfers >> text=Refund received")
+    assert refund in wallet.tell("#history-transfers")
     rows = list(csv.reader(wallet.download("#history-export", tmp_path / "history.csv").decode().splitlines()))
     assert [row[1:7] for row in rows[1:]] == [
         ["received", "3", "0", "3", FAUCET.address, ""],
         ["sent", "2.5", "0.0001", "-2.5001", rows[2][5], order],
+        ["received", "1", "0", "1", FAUCET.address, refund],
     ]
 
 
 # The devices of Debian have no BarcodeDetector; this one reads a code once the camera gives pictures.
 DETECTOR = """
 globalThis.BarcodeDetector = class {
+  static async getSupportedFormats() {
+    return ["qr_code"];
+  }
   async detect(video) {
     return video.videoWidth > 0 && globalThis.code ? [{ rawValue: globalThis.code }] : [];
   }
@@ -126,9 +136,6 @@ globalThis.BarcodeDetector = class {
 """
 
 
-  static async getSupportedFormats() {
-    return ["qr_code"];
-  }
 CAMERA = "navigator.mediaDevices.getUserMedia = () => { globalThis.asked = true; return new Promise(() => {}); };"
 
 
@@ -206,13 +213,6 @@ def test_links_are_pasted_and_scanned(wallet: WalletPage, account: Account, chai
     assert chain.node.account(account.address)["balance"] == "1000000"
 
 
-def test_too_little_for_a_new_recipient_is_not_signed(wallet: WalletPage) -> None:
-    wallet.navigate("Send")
-    wallet.page.fill("#send-recipient", address_of("newcomer", "svcd"))
-    wallet.page.fill("#send-amount", "0.009")
-    wallet.page.click("#send-done")
-    assert "the amount must be at least 0.01 SVC" in wallet.error("recipient-minimum")
-    assert wallet.page.is_disabled("#sign")
 # A browser without BarcodeDetector, and a camera before which there is a code, a little tilted.
 LOOKING_AT = """
 delete globalThis.BarcodeDetector;
@@ -247,6 +247,13 @@ def test_a_browser_that_reads_no_codes_itself_loads_a_reader(wallet: WalletPage)
     assert not page.is_visible("#scan-video")
 
 
+def test_too_little_for_a_new_recipient_is_not_signed(wallet: WalletPage) -> None:
+    wallet.navigate("Send")
+    wallet.page.fill("#send-recipient", address_of("newcomer", "svcd"))
+    wallet.page.fill("#send-amount", "0.009")
+    wallet.page.click("#send-done")
+    assert "the amount must be at least 0.01 SVC" in wallet.error("recipient-minimum")
+    assert wallet.page.is_disabled("#sign")
 
 
 def test_the_password_is_changed_and_guessing_never_becomes_cheaper(

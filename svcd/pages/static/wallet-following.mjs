@@ -103,6 +103,7 @@ export class Following {
       this.#app.go("history", { replace: true });
       return;
     }
+    this.#app.dropLink(payment.id);
     this.#why = undefined;
     this.#asked = false;
     this.#fill(payment);

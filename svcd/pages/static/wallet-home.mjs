@@ -21,6 +21,8 @@ import { visible } from "./visible.mjs";
  */
 
 const LATEST = 5;
+/** How the reference of a refund begins (docs/payments.md). */
+const REFUND = "refund:";
 
 /** The transfer of a record of the node as a line of a list, from where `own` stands.
  * @type {(record: Row, own: string) => HTMLElement} */
@@ -36,16 +38,21 @@ function line(record, own) {
   const how = element("span", { className: "how soft small cut" }, howOf(record), " · ", address);
   const name = element("bdi", { className: "label", textContent: visible(record.label ?? "") });
   const unsigned = ` ${message("wallet-script.label-unsigned")}`;
+  const reference = record.payload?.paymentReference;
+  const referred = reference ? [element("bdi", { className: "how mono soft small", textContent: visible(String(reference)) })] : [];
   const label = record.label ? [element("span", { className: "how soft small cut" }, name, unsigned)] : [];
   const href = record.state ? `#payment=${record.txid}` : `/tx/${record.txid}`;
-  return element("li", { className: out ? "out" : "in" }, element("a", { href }, what, amount, how, ...label));
+  return element("li", { className: out ? "out" : "in" }, element("a", { href }, what, amount, how, ...referred, ...label));
 }
 
 /** @type {(record: Row, out: boolean, toSelf: boolean) => string} */
-function kindOf({ waits, state }, out, toSelf) {
+function kindOf({ waits, state, payload }, out, toSelf) {
   if (state === "refused") return message("wallet-script.title-refused");
   if (waits && !out) return message("wallet-script.arriving");
   if (toSelf) return message("wallet-script.to-yourself");
+  if (String(payload?.paymentReference).startsWith(REFUND)) {
+    return out ? message("wallet-script.refund-sent") : message("wallet-script.refund-received");
+  }
   return out ? message("wallet-script.sent") : message("wallet-script.received");
 }
 

@@ -9,7 +9,7 @@ import { genesisIn } from "./genesis.mjs";
 import { Idle } from "./idle.mjs";
 import { checkSupport, parse, render } from "./keyfile.mjs";
 import { Node } from "./node.mjs";
-import { Paying } from "./paying.mjs";
+import { linkId, Paying } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
@@ -56,8 +56,7 @@ const attention = new Attention(document);
 const node = new Node((path, options) => fetch(path, options), () => attention.ready());
 /** @type {Store | null} */
 let store = null;
-/** To the other tabs.
- * @type {BroadcastChannel | null} */
+/** To the other tabs. @type {BroadcastChannel | null} */
 let channel = null;
 
 /** What is typed into another field must not stay on a locked page. */
@@ -144,8 +143,7 @@ export class Wallet {
     }
     for (const link of byId("navigation").querySelectorAll("a")) {
       const here = link.hash === `#${name}` || (link.hash === "#home" && name === "" && this.link === null);
-      if (here) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
+      link.ariaCurrent = here ? "page" : null;
     }
     this.#leave = this.#inside(name, argument) ?? null;
   }
@@ -179,8 +177,7 @@ export class Wallet {
   }
 
   #showNavigation() {
-    byId("navigation").hidden = this.#key === null;
-    byId("lock").hidden = this.#key === null;
+    byId("navigation").hidden = byId("lock").hidden = this.#key === null;
   }
 
   /** @type {(name: string) => Promise<void>} */
@@ -250,6 +247,14 @@ export class Wallet {
     this.link = linkOf(link, this.network);
     this.#linkText = link;
     this.go("");
+  }
+
+  /** A payment of the intent `id` is kept: if that is the link that is open, neither address nor first page keeps it.
+   * @type {(id: string) => void} */
+  dropLink(id) {
+    if (this.link === null || linkId(this.keyfile.address, this.link) !== id) return;
+    [this.link, this.#linkText] = [null, ""];
+    history.replaceState(null, "", this.#addressOf(readFragment(location.hash).view));
   }
 
   /** The key is there: go where the address says, or said before it was locked.
