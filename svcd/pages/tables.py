@@ -45,7 +45,7 @@ class Column(Generic[T]):
     """The class of its place on narrow screens.
 
     On a phone a row has two lines: ``phone-title`` and ``phone-value`` in the first, ``phone-note`` and ``phone-extra``
-    in the second. Phones leave ``desk`` out, and tablets ``roomy`` too.
+    in the second; each ``phone-line`` below is a line of its own. Phones leave ``desk`` out, and tablets ``roomy`` too.
     """
     labelled: bool = False
     """Whether a phone shows the heading before the value."""
@@ -170,14 +170,20 @@ def transfers_table(
     if of is not None:
         columns.append(Column(message("explorer.direction"), lambda row: _direction(row, of), place="phone-extra"))
         columns.append(
-            Column(message("explorer.with"), lambda row: address_link(sources.address(_counterparty(row, of))))
+            Column(
+                message("explorer.with"),
+                lambda row: address_link(sources.address(_counterparty(row, of))),
+                place="phone-line",
+                labelled=True,
+            )
         )
     else:
         columns.append(Column(message("explorer.from"), lambda row: address_link(sources.address(row.transfer.sender))))
         columns.append(
             Column(message("explorer.to"), lambda row: address_link(sources.address(row.transfer.recipient)))
         )
-    columns.append(Column(message("explorer.reference"), _reference))
+    line = "desk" if of is None else "phone-line"
+    columns.append(Column(message("explorer.reference"), _reference, place=line, labelled=of is not None))
     columns.append(
         Column(message("explorer.amount"), lambda row: amount(row.transfer.amount), number=True, place="phone-value")
     )

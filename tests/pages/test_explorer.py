@@ -294,6 +294,13 @@ def test_the_next_block_has_room(shown: Shown) -> None:
     assert "Next blocks" not in shown.see("/mempool").visible
 
 
+def test_a_phone_shows_of_the_transfers_of_an_address_with_whom_and_under_which_reference(shown: Shown) -> None:
+    shown.wait(shown.node.builder.transfer("alice", "bob", 7, reference="order-7"))
+    page = shown.see(f"/address/{shown.node.address('bob')}")
+    lines = page.all("td", class_="labelled phone-line")
+    assert [each["data-label"] for each in lines] == ["Counterparty", "Reference"]
+
+
 def test_a_crowded_mempool_says_what_gets_in_and_when(open_node: Callable[..., Node]) -> None:
     shown = show(open_node(params=FULL_AFTER_TWO))
     builder = shown.node.builder
