@@ -151,10 +151,9 @@ def producer_fault(params: NetworkParams, *, height: int, producer: bytes, befor
     address = encode_address(producer, params.address_prefix)
     if producer not in keys:
         return f"the producer {address} is not one of the {len(keys)} that may make the block at height {height}"
-    return (
-        f"the producer {address} made one of the {params.blocks_between_at(height)} blocks before height {height}: "
-        "another one must make the block there"
-    )
+    between = params.blocks_between_at(height)
+    recent = "the block" if between == 1 else f"one of the {between} blocks"
+    return f"the producer {address} made {recent} before height {height}: another one must make the block there"
 
 
 def check_producer(params: NetworkParams, header: Header, before: Collection[bytes]) -> None:

@@ -544,7 +544,7 @@ def _facts(order: Order, observation: Observation) -> Tag:
         (message("checkout.reference"), copyable(terms.reference, message("checkout.the-reference"), class_="mono")),
         (message("checkout.recipient"), recipient),
     ]
-    if terms.since_height is not None:
+    if terms.since_height:
         pairs.append((message("checkout.since"), message("checkout.since-block", height=terms.since_height)))
     txid = observation.txid.hex() if observation.txid else ""
     time = "" if observation.location is None else utc(observation.location.block_time)

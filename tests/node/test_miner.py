@@ -222,7 +222,7 @@ def test_after_its_own_block_it_waits_for_one_of_another_producer(make_bench: Ma
     assert bench.node.submit(own) == [CONNECTED]
     bench.hands.finish()
     assert bench.producer.waits_for == (
-        f"the producer {bench.chain.address('p')} made one of the 1 blocks before height 2: another one must make the "
+        f"the producer {bench.chain.address('p')} made the block before height 2: another one must make the "
         "block there"
     )
     bench.clock.advance(30)
