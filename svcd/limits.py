@@ -30,6 +30,9 @@ LOOK_ALIKES: Final = (
     "Sending thousands of transfers between addresses that look like others, or under a merchant's reference, to make "
     "lists and verifications slow"
 )
+ENDLESS_LOG: Final = (
+    "Control characters, to forge log lines or control a terminal, or endless log lines, to fill the disk"
+)
 WRONG_PAYMENTS: Final = "Endless wrong payments, to make a node send as many events"
 MANY_WATCHES: Final = "More watches than the node can follow"
 

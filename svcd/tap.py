@@ -51,6 +51,7 @@ class Options(usage.Options):
         ["network", None, None, f"{', '.join(NETWORKS)}, or the file of another network"],
         ["listen", None, None, "where to serve, a Twisted endpoint such as tcp:8645:interface=127.0.0.1"],
         ["operator-listen", None, None, "where to serve the operator: a Unix socket or a port on loopback"],
+        ["greeting", None, "", "text to print once the node answers"],
         ["key-password-fd", None, None, "file descriptor from which to read the password of an encrypted block key"],
     ]
 
@@ -128,7 +129,12 @@ def makeService(options: Options) -> RootService:
     use_monotonic_clock(reactor)
     log = NodeLog.opened(options.parent or {}, config.log.format, config.log.level)
     return root_service(
-        config, reactor, log, lambda: fit_connections(options.read_config(), open_files), block_key=block_key
+        config,
+        reactor,
+        log,
+        lambda: fit_connections(options.read_config(), open_files),
+        block_key=block_key,
+        greeting=options["greeting"],
     )
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from attrs import define, evolve, field, frozen
 
@@ -28,7 +28,7 @@ from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
 from svcd.commerce.evaluation_plan import NEWEST, EvaluationPlan, Heights
 from svcd.commerce.events import UNKNOWN_DROP, Drop, DropReason, EventType, MismatchedTransfer, NodeAlarm, WebhookEvent
-from svcd.commerce.payment import ChainTip, Observation
+from svcd.commerce.payment import ChainTip, Observation, PaymentState
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import (
@@ -171,6 +171,17 @@ def _steps(reader: ChainReader, heights: range) -> list[FollowedBlock]:
 # The steps
 
 
+class SeenPayment(NamedTuple):
+    """A payment that a watch has seen for the first time."""
+
+    watch: str
+    merchant: str
+    amount: int
+    """Base units."""
+    state: PaymentState
+    txid: bytes
+
+
 @frozen
 class FollowerLag:
     """How far the cursor is from the tip of this node's chain."""
@@ -281,6 +292,8 @@ class ChainFollower:
     """The term in which all affected watches were last evaluated; None before, and while another node is the leader."""
     lag: FollowerLag | None = field(default=None, init=False)
     """How far the watches are behind the tip, as of the newest step."""
+    seen: list[SeenPayment] = field(factory=list, init=False)
+    """The payments that the newest step has found."""
 
     @lookup.default
     def _lookup_with_mempool(self) -> PaymentLookup:
@@ -302,7 +315,7 @@ class ChainFollower:
         Evaluates nothing while the chain is behind the cursor, the mempool behind a reorganisation, or another node is
         the leader. Raises NotLeader.
         """
-        self.evaluated_height = None
+        self.evaluated_height, self.seen = None, []
         self.note_mempool_changes(context.mempool_changes)
         self._synced = context.synced
         if context.term is None:
@@ -603,6 +616,9 @@ class ChainFollower:
             if not evaluated.active and changed:
                 # The mismatches of an ended watch depend on the other watches of its order, which may just have ended.
                 save()
+            if not watch.has_seen_payment and evaluated.has_seen_payment and (txid := observation.txid) is not None:
+                terms = watch.terms
+                self.seen.append(SeenPayment(watch.id, watch.merchant, terms.amount, evaluated.state, txid))
             evaluated, mismatched = self._emit_mismatches(evaluated, observation, initial=initial)
             events += mismatched
             if initial:

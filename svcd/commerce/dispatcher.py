@@ -25,6 +25,7 @@ from svcd.commerce.sender import DeliveryResult, WebhookSender
 from svcd.deferreds import shielded
 from svcd.interfaces import Clock, Timer, milliseconds, unix_seconds
 from svcd.node.clock_guard import ClockGuard
+from svcd.node.news import News, Topic
 from svcd.store.database import DatabaseUnavailable
 from svcd.store.webhook_events import BreakerRow, WatchQueue
 
@@ -98,6 +99,7 @@ class WebhookDispatcher:
         guard: ClockGuard,
         chance: Callable[[], float],
         leadership: Leadership | None = None,
+        news: News | None = None,
     ) -> None:
         """Sends nothing before :meth:`enqueue`, and nothing while another node leads.
 
@@ -109,6 +111,7 @@ class WebhookDispatcher:
         self._clock = clock
         self._leadership: Leadership = leadership or SoleLeader()
         self._guard = guard
+        self._news = news or News(clock)
         self._forward_clock = ForwardClock(clock, guard)
         self._chance = chance
         self._scheduler = DeliveryScheduler(in_flight_share(len(sender.merchants)))
@@ -346,10 +349,26 @@ class WebhookDispatcher:
         now = self._now()
         if result.gone:
             await self._retried(lambda: self._outbox.gone(event, self._unix()))
+            self._news.info(
+                "{watch} ends, because {host} answers 410 to event {event_id}",
+                Topic.GIVEN_UP,
+                watch=event.watch,
+                host=event.host,
+                event_id=event.event_id,
+            )
             return None
         if result.outcome is DeliveryOutcome.ACCEPTED:
             again = await self._retried(lambda: self._outbox.delivered(event, self._unix(), result.status))
             self._delivered += 1
+            self._news.info(
+                "event {event_id} of {watch} for {host} is delivered: {type}",
+                Topic.DELIVERED,
+                event_id=event.event_id,
+                watch=event.watch,
+                host=event.host,
+                type=event.type,
+                attempts=event.attempts + 1,
+            )
             return again and self._by_own_time(again)
         self._failed += 1
         if result.refused:
@@ -401,8 +420,9 @@ class WebhookDispatcher:
         return again
 
     def _log_end(self, event: OutboundEvent, end: str, error: str) -> None:
-        self.log.warn(
+        self._news.warn(
             "event {event_id} of {watch} for {host} is {end}: {error}",
+            Topic.GIVEN_UP,
             event_id=event.event_id,
             watch=event.watch,
             host=event.host,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final, Protocol, cast
 
 import apsw
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -19,8 +19,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.transition import ChainPoint
+from svcd.chain.units import format_amount
 from svcd.commerce.batches import Batches
-from svcd.commerce.chain_follower import MempoolChange, StepContext
+from svcd.commerce.chain_follower import MempoolChange, SeenPayment, StepContext
 from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
 from svcd.commerce.leadership import DatabaseClock, Leadership, NotLeader, Role, SoleLeader
 from svcd.commerce.outbox import WebhookOutbox
@@ -39,6 +40,7 @@ from svcd.node.chain_alarms import ChainAlarm
 from svcd.node.changes import ChainChange
 from svcd.node.clock_guard import ClockGuard
 from svcd.node.mempool import MempoolEntry, Removals
+from svcd.node.news import AT_ONCE, News, Topic
 from svcd.node.node_context import NodeContext
 from svcd.node.tasks import TaskGroup
 from svcd.store.database import DatabaseUnavailable, is_damage, is_disk_trouble
@@ -114,6 +116,7 @@ class WebhookContext:
     """How long the bodies of events are kept."""
     leadership: Leadership = field(factory=SoleLeader)
     """Whether this node evaluates the watches and delivers the events."""
+    news: News = field(default=Factory(lambda self: News(self.clock), takes_self=True))
     sleep: Callable[[float], object] = time.sleep
     """Blocks the thread of the watches for some seconds."""
 
@@ -489,9 +492,24 @@ class WebhookService(Service):
         if self._failing:
             self._failing = False
             self.log.info("the webhooks' database can be written again; no event is lost")
+        self._tell_of(self._operations.follower.seen)
         # A new leader has read the queues from the database.
         if self._resumed_in is not None and self._resumed_in == context.term:
             self._dispatcher.enqueue(queues)
+
+    def _tell_of(self, payments: Sequence[SeenPayment]) -> None:
+        if (more := len(payments) - AT_ONCE) > 0:
+            self._context.news.leave_out(Topic.PAYMENT, more)
+        for seen in payments[:AT_ONCE]:
+            self._context.news.info(
+                "{watch} of {merchant} sees its payment of {amount} coins, {state}, in transfer {txid}",
+                Topic.PAYMENT,
+                watch=seen.watch,
+                merchant=seen.merchant,
+                amount=format_amount(seen.amount),
+                state=seen.state.value,
+                txid=seen.txid.hex(),
+            )
 
     def _new_pauses(self) -> PauseBudget:
         return PauseBudget(lambda: self._context.busy() and bool(self.running), self._context.sleep)
@@ -556,6 +574,7 @@ def build_webhooks(
     alarms: Callable[[], Sequence[ChainAlarm]] = tuple,
     leadership: Leadership | None = None,
     clock: Clock | None = None,
+    news: News | None = None,
 ) -> WebhookService:
     """The service on an open database, subscribed to chain and mempool.
 
@@ -565,17 +584,19 @@ def build_webhooks(
     """
     chain_manager, pool = node.chain_manager, node.transaction_pool
     leadership, clock = leadership or SoleLeader(), clock or node.clock
+    news = news or News(node.clock)
     outbox = WebhookOutbox(database.operations.repository, database.worker)
     service = WebhookService(
         database.operations,
         database.worker,
         dispatcher=WebhookDispatcher(
-            outbox, sender, clock=clock, guard=node.guard, chance=chance, leadership=leadership
+            outbox, sender, clock=clock, guard=node.guard, chance=chance, leadership=leadership, news=news
         ),
         context=WebhookContext(
             clock=clock,
             guard=node.guard,
             leadership=leadership,
+            news=news,
             synced=synced,
             busy=lambda: chain_manager.busy,
             readmission_done=pool.readmission_done,

@@ -12,7 +12,8 @@ below start one at a time, each after the one before it has started (`svcd/proce
    which recovers from an unclean shutdown;
 4. the services on the open chain start in the order of :func:`node_services`: checks, production of blocks and sweeps
    of its rewards, webhooks,
-   reloading on SIGHUP, the operator's listeners, the public listeners, the port for health checks, peers, backups;
+   reloading on SIGHUP, the operator's listeners, the public listeners, the port for health checks, peers, backups, and
+   the lines that say where the node is (`svcd/composition/voice.py`);
 5. the last one (`svcd/process/systemd.py`) tells systemd READY=1; until then the first one asks it for more time.
 
 A service that cannot start stops those that have started; one line in the log says why, and the exit status is 1.
@@ -82,11 +83,12 @@ def root_service(
     read_config: Callable[[], Config],
     *,
     block_key: bytes | None = None,
+    greeting: str = "",
 ) -> RootService:
     """The service that twistd runs: everything from the lock on the data directory to the notification of systemd.
 
     ``log`` is None where twistd itself writes it; ``read_config`` loads the configuration again, for a reload.
-    ``block_key`` is the seed of an encrypted key file, if there is one.
+    ``block_key`` is the seed of an encrypted key file, if there is one; ``greeting`` is printed once the node answers.
     """
     StopSignals(reactor).install()
     hang_up = HangUp(reactor)
@@ -129,6 +131,7 @@ def root_service(
                 endpoints=endpoints,
                 start_timeout=start_timeout,
                 block_key=block_key,
+                greeting=greeting,
             )
         ),
         release=lambda databases: databases.close(deadline),
@@ -185,6 +188,7 @@ def node_services(resources: NodeResources) -> list[Service]:
         *node.health_listeners(),
         *node.peer_services(),
         node.backups,
+        *node.voice(),
         node.systemd(),
     ]
 

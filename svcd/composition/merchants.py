@@ -232,6 +232,7 @@ class MerchantServices:
             keep_days=self._base.config.commerce.webhooks.keep_days,
             leadership=self._lease,
             clock=self._clock,
+            news=self._base.news,
         )
         if self._lease is not None:
             self._lease.subscribe(webhooks.leadership_changed)

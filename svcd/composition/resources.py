@@ -3,13 +3,14 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Final
 
-from attrs import asdict, field, frozen
+from attrs import Factory, asdict, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.config.schema import Config
 from svcd.node.database_health import DatabaseHealth
+from svcd.node.news import News
 from svcd.node.node_context import NodeContext
 from svcd.node.threads import PoolLoad, ThreadPoolService
 from svcd.process.endpoints import ServerEndpoints
@@ -128,6 +129,9 @@ class NodeResources:
     start_timeout: StartTimeout
     block_key: bytes | None = field(default=None, repr=False)
     """The seed of an encrypted key file; None for a key file that is not encrypted."""
+    greeting: str = ""
+    """A text to print once the node answers."""
+    news: News = field(default=Factory(lambda self: News(self.reactor), takes_self=True))
 
     @property
     def node_context(self) -> NodeContext:

@@ -23,14 +23,17 @@ from svcd.composition.file_descriptors import (
 from svcd.composition.merchants import MerchantServices
 from svcd.composition.reload import ReloadableParts, ReloadService
 from svcd.composition.resources import NodeResources, stop_seconds
+from svcd.composition.voice import BlockProduction, Heartbeat, StartLines, StatusLine
 from svcd.config.schema import LOOPBACK_HOSTS, Config, Limits
 from svcd.endpoint_description import EndpointDescription
 from svcd.interfaces import unix_seconds
+from svcd.ip_addresses import parse_literal
 from svcd.limits import Limit, constant_limits
 from svcd.metrics.exposition import MetricsRoutes, collect_from
 from svcd.net.targets import Endpoint
 from svcd.node.alarm_log import ALARM_CHECK_SECONDS, AlarmLog
 from svcd.node.backups import Backups
+from svcd.node.chain_news import ChainNews
 from svcd.node.clock_guard import CLOCK_CHECK_SECONDS
 from svcd.node.database_health import ReportingWorker
 from svcd.node.devnet import Devnet
@@ -41,6 +44,7 @@ from svcd.node.snapshots import CHECK_SECONDS as SNAPSHOT_SECONDS
 from svcd.node.snapshots import Snapshots
 from svcd.node.status import Status
 from svcd.node.sweeper import Sweeper, SweepSettings
+from svcd.node.work_rate import SAMPLE_SECONDS, WorkRate
 from svcd.p2p import service as p2p
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.administration import PeerAdministration
@@ -154,6 +158,8 @@ class NodeServices:
             signal=base.hang_up,
         )
         self._participation = None if config.participation.on_demand else self._producer()
+        self._production = BlockProduction(self._status, config.participation.enabled, self._participation)
+        node_context.chain_manager.subscribe(ChainNews(base.news, base.reactor, self._sync_target))
         self._sweeper = self._build_sweeper()
         self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files, base.health)
         self._devnet = Devnet(node_context, secrets.token_bytes) if config.network == "devnet" else None
@@ -165,6 +171,7 @@ class NodeServices:
             webhooks=self._merchants.webhooks,
             on_demand=config.participation.on_demand,
             others_turn=self._others_turn,
+            miner=self._participation,
             sweeper=self._sweeper,
             dropped_lines=None if (log := base.log) is None else lambda: log.thread.dropped,
         )
@@ -287,6 +294,16 @@ class NodeServices:
             self._snapshots,
         ]
 
+    def voice(self) -> list[Service]:
+        """What tells people how the node does: lines at the start, heartbeats, and the status line of a terminal."""
+        base, clock = self._base, self._base.reactor
+        heartbeat = Heartbeat(base, self._production)
+        start = StartLines(base, self._production, self._network, url=page_url(base.config))
+        beats = Periodic(clock, SAMPLE_SECONDS, heartbeat.beat, what="counting attempts")
+        if base.log is None or (terminal := base.log.terminal) is None:
+            return [beats, start]
+        return [beats, start, StatusLine(terminal, clock, self._production, self._network)]
+
     def systemd(self) -> Service:
         """The notifications to systemd: the last service to start."""
         base = self._base
@@ -346,10 +363,20 @@ class NodeServices:
         )
         return Sweeper(self._base.node_context, sweep_settings)
 
+    def _sync_target(self) -> int:
+        return 0 if self._network is None else self._network.progress.target
+
     def _participates(self) -> bool:
         if self._participation is None:
             return self._base.config.participation.enabled
         return self._participation.enabled
+
+    def _work_rate(self) -> WorkRate | None:
+        return None if self._participation is None else self._participation.work_rate
+
+    def _search_record(self) -> dict[str, object] | None:
+        rate = self._work_rate()
+        return None if rate is None else rate.record()
 
     def _others_turn(self) -> str:
         return "" if self._participation is None else self._participation.waits_for
@@ -387,6 +414,7 @@ class NodeServices:
             peers,
             self._merchants.record,
             others_turn=self._others_turn,
+            search=self._search_record,
             sweep=None if self._sweeper is None else self._sweeper.record,
         )
         known = self._peers_service
@@ -424,6 +452,7 @@ class NodeServices:
             ),
             origin=own_origin(config),
             public_url=config.http.public_url,
+            work_rate=self._work_rate,
             on_demand=config.participation.on_demand,
             worker=self._base.pools.files,
         )
@@ -461,7 +490,7 @@ def build_network(base: NodeResources, key: NodeKey, clients: Clients, snapshots
         alone=config.participation.alone,
     )
     webhooks = base.databases.webhooks
-    home = LocalNode(params, node_context.chain_manager, key, base.reactor)
+    home = LocalNode(params, node_context.chain_manager, key, base.reactor, base.news)
     client = PeerClient(params, dialling, base.pools.verifier, known=node_context.transaction_pool.mempool.transfer)
     book = AddressBook(secrets.token_bytes(32), secrets.SystemRandom().random)
     return p2p.PeerNetwork(
@@ -495,7 +524,20 @@ def own_origin(config: Config) -> str:
     """The URL at which this node answers: as configured, else on this machine."""
     listening = EndpointDescription.parse(config.http.listen)
     scheme = "https" if listening.has_tls else "http"
-    return config.http.public_url or f"{scheme}://127.0.0.1:{listening.arguments.get('port', '8645')}"
+    address, names = parse_literal(listening.interface), config.http.allowed_hosts
+    host = "127.0.0.1" if address is None or address.is_unspecified else str(address)
+    if names and host not in names:
+        # Pages answer under these names only.
+        host = names[0]
+    host = f"[{host}]" if ":" in host else host
+    return config.http.public_url or f"{scheme}://{host}:{listening.arguments.get('port', '8645')}"
+
+
+def page_url(config: Config) -> str:
+    """The URL of this node's first page; "" if it listens on no port and has no public URL."""
+    listening = EndpointDescription.parse(config.http.listen)
+    has_port = listening.kind in ("tcp", "tcp6", "ssl", "systemd") or config.http.public_url
+    return f"{own_origin(config)}/" if has_port else ""
 
 
 def page_hosts(config: Config) -> PageHosts:

@@ -18,6 +18,7 @@ from svcd.metrics.process import DURATION_BUCKETS
 from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import ChainChange
 from svcd.node.mempool import MempoolEntry, Removals
+from svcd.node.miner import Miner
 from svcd.node.status import Status
 from svcd.node.sweeper import Sweeper
 from svcd.node.transaction_pool import TransactionPool
@@ -173,6 +174,28 @@ class SweepMetrics(Collector):
         yield from _gauges(
             ("svcd_sweep_surplus_coins", "Coins of the block key above the holding minimum.", surplus),
             ("svcd_sweep_above_coins", "The surplus above which a sweep is due.", above),
+        )
+
+
+class WorkMetrics(Collector):
+    """Reads the search for participation work; there is none on a node that makes blocks on demand."""
+
+    def __init__(self, miner: Miner | None) -> None:
+        self._miner = miner
+
+    def collect(self) -> Iterator[Metric]:
+        """Collect the metrics."""
+        miner = self._miner
+        rate, tried = (None, 0) if miner is None else (miner.work_rate, miner.attempts)
+        per_second, attempts, seconds = 0.0, nan, nan
+        if rate is not None:
+            per_second, attempts = rate.attempts_per_second, rate.attempts_expected
+            seconds = nan if rate.seconds_expected is None else rate.seconds_expected
+        yield from _counters(("svcd_work_attempts", "Attempts to make a block.", tried))
+        yield from _gauges(
+            ("svcd_work_attempts_per_second", "Attempts per second, over the last minute.", per_second),
+            ("svcd_work_attempts_expected", "Attempts for a block, on average; NaN while none is made.", attempts),
+            ("svcd_work_seconds_expected", "Time for a block, on average; NaN if unknown.", seconds),
         )
 
 

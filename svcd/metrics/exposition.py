@@ -24,8 +24,10 @@ from svcd.metrics.collectors import (
     SyncMetrics,
     WebhookMetrics,
     WebMetrics,
+    WorkMetrics,
 )
 from svcd.metrics.process import LogMetrics, ProcessMetrics, ReactorLag, ThreadMetrics
+from svcd.node.miner import Miner
 from svcd.node.node_context import NodeContext
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION, Status
 from svcd.node.sweeper import Sweeper
@@ -71,6 +73,7 @@ def collect_from(
     webhooks: WebhookService | None,
     on_demand: bool = False,
     others_turn: Callable[[], str] = lambda: "",
+    miner: Miner | None = None,
     sweeper: Sweeper | None = None,
     dropped_lines: Callable[[], int] | None = None,
 ) -> Metrics:
@@ -88,6 +91,7 @@ def collect_from(
         ),
         MempoolMetrics(node_context.transaction_pool),
         ThreadMetrics(loads, node_context.verifier),
+        WorkMetrics(miner),
     )
     if network is not None:
         metrics.add(PeersMetrics(network), SyncMetrics(network))

@@ -62,11 +62,13 @@ class ChainAlarms:
         self._deep = (self._moved, what)
         # With both tips, which are recorded nowhere else.
         self.log.warn(
-            "{alarm}; the tip was {old_tip} and is {tip} at height {height}",
+            "{alarm}; the tip was {old_tip} and is {tip} at height {height}; transfers that wait for a block again: "
+            "{returned}",
             alarm=what,
             old_tip=old_tip.hash.hex(),
             tip=change.tip.hash.hex(),
             height=change.tip.height,
+            returned=change.returned,
         )
 
     def deep_reorganisation(self) -> str:

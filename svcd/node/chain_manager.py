@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import Final, Protocol, TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
@@ -57,6 +57,8 @@ class _Batch:
 
     proven_work: int = 0
     """The cumulative work that headers have shown for the chain of these blocks."""
+    source: str = ""
+    """See :attr:`svcd.node.changes.ChainChange.source`."""
     blocks: list[Block | None] = field(factory=list)
     """None for a text that is no block."""
     placed: dict[int, CheckedBlock] = field(factory=dict)
@@ -151,15 +153,20 @@ class ChainManager:
         return self._tasks.drained()
 
     def submit_blocks(
-        self, batch: Sequence[bytes | Block], on_stage: OnStage | None = None, *, proven_work: int = 0
+        self,
+        batch: Sequence[bytes | Block],
+        on_stage: OnStage | None = None,
+        *,
+        proven_work: int = 0,
+        source: str = "",
     ) -> Deferred[list[BlockOutcome]]:
         """The outcomes of blocks, canonical JSON or parsed, parents before children; fires after the commit.
 
         ``proven_work`` is the cumulative work that verified headers have shown for the chain of these blocks. Without
         it, blocks far below the tip are not kept (:meth:`keeps`). Cancelling the Deferred does not stop the work: the
-        sender may disconnect, the chain goes on.
+        sender may disconnect, the chain goes on. ``source`` is that of the change (svcd.node.changes.ChainChange).
         """
-        return self._tasks.start(self._submit(_Batch(proven_work), batch, parse_block, on_stage or _ignore))
+        return self._tasks.start(self._submit(_Batch(proven_work, source), batch, parse_block, on_stage or _ignore))
 
     def adopt_snapshot(self, staging: SnapshotStaging) -> Deferred[bool]:
         """Make a whole snapshot the chain here; whether it was, as :meth:`svcd.node.chainstate.Chainstate.adopt` says.
@@ -190,21 +197,21 @@ class ChainManager:
         for block_hash in hashes:
             self._wanted[block_hash] = work
 
-    async def submit_posted(self, body: bytes) -> tuple[BlockOutcome, bytes]:
-        """The outcome of the block in the body of a POST, any JSON of it, and the block's hash.
+    async def submit_posted(self, body: bytes, source: str = "") -> tuple[BlockOutcome, bytes]:
+        """The outcome of the block in the body of a POST of ``source``, any JSON of it, and the block's hash.
 
         The hash is b"" if the body is no block. The genesis is always known; its hash is the network's.
         """
-        batch = _Batch()
+        batch = _Batch(source=source)
         (outcome,) = await self._tasks.start(self._submit(batch, [body], parse_posted_block, _ignore))
         block = next(iter(batch.blocks), None)
         if block is not None and self._is_genesis(block):
             return outcome, self.params.genesis_hash
         return outcome, block.header.hash if block else b""
 
-    async def submit_block(self, data: bytes | Block) -> BlockStatus:
+    async def submit_block(self, data: bytes | Block, *, source: str = "") -> BlockStatus:
         """The status of one block; raises RuleViolation or NotYet."""
-        (outcome,) = await self.submit_blocks([data])
+        (outcome,) = await self.submit_blocks([data], source=source)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -271,8 +278,10 @@ class ChainManager:
             heads.append(parent)
         return heads, None
 
-    def _resubmit(self, data: bytes) -> None:
-        self.submit_blocks([data]).addErrback(lambda failure: self.log.failure("a held block failed", failure))
+    def _resubmit(self, data: bytes, source: str) -> None:
+        self.submit_blocks([data], source=source).addErrback(
+            lambda failure: self.log.failure("a held block failed", failure)
+        )
 
     async def _submit(
         self, batch: _Batch, data: Sequence[bytes | Block], parser: Parser, on_stage: OnStage
@@ -402,7 +411,9 @@ class ChainManager:
             if verdict is not None:
                 self._remember_invalid(placed.point.hash, verdict)
             # A block is held only once its work has been checked, because few are held.
-            outcome = verdict or (_stopping() if self._stopping else self._future.hold_if_future(placed.block))
+            outcome = verdict or (
+                _stopping() if self._stopping else self._future.hold_if_future(placed.block, batch.source)
+            )
             if outcome is not None:
                 batch.outcomes[index] = outcome
 
@@ -425,7 +436,7 @@ class ChainManager:
                 for block_hash, violation in result.invalid.items():
                     self._remember_invalid(block_hash, violation)
                 if result.change is not None:
-                    await self._publish(result.change)
+                    await self._publish(evolve(result.change, source=batch.source))
         for index, header in batch.duplicates.items():
             batch.outcomes.setdefault(index, self._outcome_of_copy(header))
 
@@ -462,10 +473,11 @@ def _stopping() -> NotYet:
 class FutureBlocks:
     """Blocks ahead of the local clock, held until their slot begins (docs/protocol.md 10).
 
-    At most 64 blocks, at most 60 slots ahead; ``resubmit`` gets the canonical JSON of each when it is due.
+    At most 64 blocks, at most 60 slots ahead; ``resubmit`` gets the canonical JSON of each when it is due, and who
+    brought it.
     """
 
-    def __init__(self, clock: Clock, params: NetworkParams, resubmit: Callable[[bytes], None]) -> None:
+    def __init__(self, clock: Clock, params: NetworkParams, resubmit: Callable[[bytes, str], None]) -> None:
         self._clock = clock
         self._params = params
         self._resubmit = resubmit
@@ -475,7 +487,7 @@ class FutureBlocks:
         """Why a block is not held whose slot is too far ahead; None if it is not."""
         return _too_far(slot) if self._slots_ahead(slot) > MAX_SLOTS_AHEAD else None
 
-    def hold_if_future(self, block: Block) -> NotYet | None:
+    def hold_if_future(self, block: Block, source: str) -> NotYet | None:
         """Hold a block beyond the present slot and the drift, if there is room; gives why it is not connected now."""
         block_hash, slot = block.header.hash, block.header.slot
         if self._slots_ahead(slot) <= 0:
@@ -485,7 +497,7 @@ class FutureBlocks:
                 return _too_far(slot)
             due = self._params.slot_time(slot - self._params.drift_slots)
             seconds = (due - milliseconds(self._clock)) / 1000
-            self._timers[block_hash] = self._clock.callLater(seconds, self._release, block_hash, block.wire())
+            self._timers[block_hash] = self._clock.callLater(seconds, self._release, block_hash, block.wire(), source)
         return self.held(block.header)
 
     def held(self, header: Header) -> NotYet | None:
@@ -497,9 +509,9 @@ class FutureBlocks:
     def _slots_ahead(self, slot: int) -> int:
         return slot - self._params.drift_slots - self._params.slot_at(milliseconds(self._clock))
 
-    def _release(self, block_hash: bytes, data: bytes) -> None:
+    def _release(self, block_hash: bytes, data: bytes, source: str) -> None:
         del self._timers[block_hash]
-        self._resubmit(data)
+        self._resubmit(data, source)
 
     def clear(self) -> None:
         """Drop all blocks."""

@@ -19,6 +19,10 @@ MAX_LISTED: Final = 400_000
 """Transfers whose ids a change lists, 50 MB of them; only a reorganisation of hundreds of full blocks has more."""
 
 
+OWN: Final = "this node"
+"""The source of the blocks that this node makes."""
+
+
 class BlockStatus(StrEnum):
     """The status of a submitted block that broke no rule."""
 
@@ -136,8 +140,15 @@ class ChainChange:
 
     last_disconnected: int = field(default=0, kw_only=True)
     """The last row of the undone transfers saved for the mempool (ChainWriter.save_disconnected); 0 for none."""
+    source: str = field(default="", kw_only=True)
+    """Who brought the newest block: OWN, a peer's endpoint, or a client's address; "" if that is not known."""
     prune_height: int = field(default=0, kw_only=True)
     """See :meth:`svcd.store.chain_store.ChainReader.prune_height`."""
+
+    @property
+    def returned(self) -> int:
+        """How many transfers of undone blocks wait for a block again."""
+        return sum(len(block.disconnected) for block in self.undone)
 
     @property
     def is_listed(self) -> bool:

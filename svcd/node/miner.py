@@ -12,7 +12,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svcd.chain.address import key_hash
-from svcd.chain.block import Block
+from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import public_key_of
@@ -23,9 +23,10 @@ from svcd.chain.transition import (
 )
 from svcd.interfaces import Timer, Worker, milliseconds
 from svcd.node.block_template import BlockTemplate, by_fee_rate, create_template
-from svcd.node.changes import ChainChange
+from svcd.node.changes import OWN, BlockStatus, ChainChange
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
+from svcd.node.work_rate import AttemptCounts, WorkRate, expected_attempts
 from svcd.node.work_search import WorkSearch
 
 
@@ -94,6 +95,11 @@ class Miner(Service):
         self._pause: Deferred[None] | None = None
         self._timer: Timer | None = None
         self._stopping = False
+        self._header: Header | None = None
+        """Of the block that is being made; None while this node makes none."""
+        self._finished_attempts = 0
+        """Of the searches that have ended."""
+        self._counts = AttemptCounts()
         node.chain_manager.subscribe(self)
         node.transaction_pool.subscribe(self)
 
@@ -118,6 +124,25 @@ class Miner(Service):
     def waits_for(self) -> str:
         """Why another producer must make the next block, while this node would make it; "" if there is no reason."""
         return self._refused.why if self._refused is not None and self._loop is not None else ""
+
+    @property
+    def attempts(self) -> int:
+        """How many work nonces have been tried since the start."""
+        return self._finished_attempts + (0 if self._search is None else self._search.attempts)
+
+    def count_attempts(self) -> None:
+        """Count the attempts for the rate; to be called every SAMPLE_SECONDS."""
+        if self._header is None:
+            self._counts.clear()
+        else:
+            self._counts.note(self._clock.seconds(), self.attempts)
+
+    @property
+    def work_rate(self) -> WorkRate | None:
+        """How fast the next block is searched for; None while none is."""
+        if self._header is None:
+            return None
+        return WorkRate(self._header.height, self._counts.per_second, expected_attempts(self._header))
 
     def _update(self) -> Deferred[None]:
         # One after the other, by the switch as it is then: off and on in quick succession ends with on.
@@ -156,6 +181,7 @@ class Miner(Service):
                 if self._settings.may_produce():
                     await self._make_block()
                 else:
+                    self._header = None
                     await self._sleep(_RETRY_SECONDS)
             except CancelledError:
                 # The stop is cut off.
@@ -167,6 +193,7 @@ class Miner(Service):
                 # An unexpected error must not end participation for good.
                 self.log.failure("making a block failed; trying again in {seconds} s", seconds=_RETRY_SECONDS)
                 await self._sleep(_RETRY_SECONDS)
+        self._header = None
         if self._renewal is not None:
             await self._renewal.addErrback(lambda failure: self.log.failure("renewing a template failed", failure))
             self._renewal = None
@@ -177,14 +204,13 @@ class Miner(Service):
             return
         block = await self._seal(template)
         if block is not None:
-            outcome = await self._chain_manager.submit_block(block)
-            self.log.info(
-                "made block {height} {hash} with {count} transfers: {outcome}",
-                outcome=outcome.value,
-                height=block.header.height,
-                hash=block.header.hash.hex(),
-                count=len(block.transfers),
-            )
+            outcome = await self._chain_manager.submit_block(block, source=OWN)
+            if outcome is not BlockStatus.CONNECTED:
+                self.log.info(
+                    "our block {height} {hash} came too late: another one is in its place",
+                    height=block.header.height,
+                    hash=block.header.hash.hex(),
+                )
 
     async def _next_template(self) -> BlockTemplate | None:
         """The template of a renewal, if it is on the tip, or else a new one."""
@@ -197,6 +223,7 @@ class Miner(Service):
         params, tip = self._chain_manager.params, self._chain_manager.tip
         slot = next_slot(params, tip, milliseconds(self._clock))
         if slot is None:
+            self._header = None
             # No longer: the computer's clock, by which that is far ahead, may be set meanwhile.
             await self._sleep(min(self._seconds_to(tip.slot + 1 - params.drift_slots), _RETRY_SECONDS))
             return None
@@ -206,6 +233,7 @@ class Miner(Service):
         self._note(made if isinstance(made, _NotAllowed) else None)
         if not isinstance(made, _NotAllowed):
             return made
+        self._header = None
         if made.parent == self._chain_manager.tip.hash:
             await self._sleep(_RETRY_SECONDS)
         return None
@@ -249,13 +277,13 @@ class Miner(Service):
         settings = self._settings
         start = int.from_bytes(settings.random(8), "big")
         search = WorkSearch(template.header, self._chain_manager.params.memory_kib, start)
-        self._search = search
+        self._search, self._header = search, template.header
         began = self._clock.seconds()
         self._watch(search, template.header.slot, began)
         try:
             nonce = await search.on(settings.threads, settings.workers, at_low_priority=True)
         finally:
-            self._search = None
+            self._finished_attempts, self._search = self.attempts, None
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None

@@ -12,7 +12,6 @@ from twisted.logger import Logger
 
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import check_library
-from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Clock, Worker
 from svcd.limits import limit
 from svcd.node.chain_manager import ChainManager
@@ -168,7 +167,7 @@ async def open_node(
         chainstate = Chainstate(params, ChainWriter(connection), tree_file)
         on_progress(connection, chainstate.note_step)
         with explaining_os_errors(path), marker.opening(connection):
-            tip = await threads.writer.run(_load, chainstate, path, expect)
+            await threads.writer.run(_load, chainstate, path, expect)
         reading = open_reader(path, threads.health.is_damage)
         long_reading = open_reader(path, cache_kib=_LONG_READS_CACHE_KIB)
         long_reads = LongReads(threads.reader, long_reading, threads.health.is_damage)
@@ -195,14 +194,7 @@ async def open_node(
         chain_manager.list_changes_for(transaction_pool.waiting)
         state_tree_keeper = StateTreeKeeper(chain, tree_file, threads.disk)
         chain_manager.subscribe(state_tree_keeper)
-        count = await transaction_pool.load()
-    _LOG.info(
-        "{chain_id}: height {height}, tip {hash}, {count} transfers wait",
-        chain_id=params.chain_id,
-        height=tip.height,
-        hash=tip.hash.hex(),
-        count=count,
-    )
+        await transaction_pool.load()
 
     def close() -> None:
         with suppress(OSError):
@@ -224,13 +216,12 @@ def _warn_of_missing_log(marker: UncleanShutdownMarker) -> None:
         )
 
 
-def _load(chainstate: Chainstate, path: Path, expect: PinnedBlock | None) -> ChainPoint:
-    """The tip of the chain on disk; raises DatabaseError if it has another block than the operator expects."""
-    tip = chainstate.load()
+def _load(chainstate: Chainstate, path: Path, expect: PinnedBlock | None) -> None:
+    """Load the tip of the chain on disk; raises DatabaseError if it has another block than the operator expects."""
+    chainstate.load()
     stored = None if expect is None else chainstate.store.canonical(expect.height)
     if expect is not None and stored is not None and (refusal := expect.refusal(stored.point)) is not None:
         raise DatabaseError(
             f"the chain in {path} is refused: {refusal.detail}; correct the setting, or move the file away, and the "
             "node fetches the chain that has this block"
         )
-    return tip

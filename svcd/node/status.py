@@ -11,6 +11,7 @@ from svcd.node.chain_alarms import DEEP, ChainAlarm, ChainAlarms
 from svcd.node.chain_manager import ChainManager
 from svcd.node.clock_guard import ClockGuard
 from svcd.node.network_view import ALONE, NetworkObserver, NetworkView
+from svcd.node.news import counted
 
 SOFTWARE_VERSION: Final = "0.0.1"
 PROTOCOL_VERSION: Final = "1.0"
@@ -149,15 +150,23 @@ class Status:
 
     def line(self) -> str:
         """The status in one line, for the service manager (docs/monitoring.md)."""
-        around, height = self._peers.network_view(), self._chain_manager.tip.height
-        target = f" of {around.best_height}" if around.behind and around.best_height > height else ""
-        peers = "1 peer" if around.known_peers == 1 else f"{around.known_peers} peers"
-        reason = self.unready()
+        around, reason = self._peers.network_view(), self.unready()
         # Otherwise the alarms would repeat the reason.
         alarms = [] if reason else [alarm for alarm in self.alarms().values() if alarm]
         ready = ALONE if around.alone else "ready"
         readiness = f"not ready: {reason}" if reason else "; alarm: ".join([ready, *alarms])
-        return f"height {height}{target}, {peers}, {readiness}"
+        return f"{self._height(around)}, {counted(around.known_peers, 'peer')}, {readiness}"
+
+    def summary(self) -> str:
+        """The same in a few words, for a terminal."""
+        around, reason = self._peers.network_view(), self.unready()
+        peers = "alone" if around.alone else counted(around.known_peers, "peer")
+        return f"{self._height(around)}, {peers}" + (f", not ready: {reason}" if reason else "")
+
+    def _height(self, around: NetworkView) -> str:
+        height = self._chain_manager.tip.height
+        target = f" of {around.best_height}" if around.behind and around.best_height > height else ""
+        return f"height {height}{target}"
 
     def outage(self) -> str:
         """A sentence for merchants about a recent outage of the chain, or "" (docs/protocol.md 7).

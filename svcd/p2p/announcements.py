@@ -175,7 +175,7 @@ class Announcements:
         if not chain_manager.keeps(check.heads[-1].point.work):
             return Wait.DEEP
         if not header.transaction_count:
-            outcome = await self._submit(Block(header, ()))
+            outcome = await self._submit(Block(header, ()), announcer)
             if isinstance(outcome, Exception):
                 raise outcome
             return KNOWN
@@ -316,7 +316,7 @@ class Announcements:
         self._note_overtaken(fetch)
         fetch.end()
         try:
-            outcome = await self._submit(reply.blocks[0])
+            outcome = await self._submit(reply.blocks[0], peer)
         finally:
             self._end(fetch)
         if isinstance(outcome, Exception):
@@ -354,8 +354,9 @@ class Announcements:
         if self._fetches.get(fetch.header.hash) is fetch:
             del self._fetches[fetch.header.hash]
 
-    async def _submit(self, block: Block) -> BlockOutcome:
-        (outcome,) = await self._node.chain_manager.submit_blocks([block])
+    async def _submit(self, block: Block, sender: Peer | None) -> BlockOutcome:
+        source = "" if sender is None else sender.endpoint
+        (outcome,) = await self._node.chain_manager.submit_blocks([block], source=source)
         return outcome
 
     def _log_failure(self, failure: Failure) -> None:

@@ -539,7 +539,10 @@ class BlockDownload:
         self._batches += 1
         first = blocks[0].header.hash
         work = self._node.chain_manager.submit_blocks(
-            blocks, partial(self._progress.enters, first), proven_work=self._chain.tip.work
+            blocks,
+            partial(self._progress.enters, first),
+            proven_work=self._chain.tip.work,
+            source=self._chain.source.endpoint,
         )
         work.addCallback(self._connected, blocks)
         work.addErrback(self._connect_failed).addErrback(self._log_failure)

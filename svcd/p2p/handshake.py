@@ -5,7 +5,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final, Literal
 
-from attrs import evolve, frozen
+from attrs import Factory, evolve, field, frozen
 
 from svcd.bounded_dict import BoundedDict
 from svcd.chain.address import NODE_ID_PATTERN, node_id
@@ -18,6 +18,7 @@ from svcd.interfaces import Clock, milliseconds, unix_seconds
 from svcd.limits import limit
 from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.chain_manager import ChainManager
+from svcd.node.news import News
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
 
 CLOCK_TOLERANCE_MS: Final = 1_000 * limit(
@@ -262,6 +263,7 @@ class LocalNode:
     chain_manager: ChainManager
     key: NodeKey
     clock: Clock
+    news: News = field(default=Factory(lambda self: News(self.clock), takes_self=True))
 
     def now(self) -> float:
         """The node's seconds: the Unix time at the start of the process, and monotonic from then on."""

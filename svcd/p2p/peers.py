@@ -14,6 +14,7 @@ from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.interfaces import milliseconds
 from svcd.limits import ORPHANS, limit
 from svcd.net.targets import BadTarget, Endpoint
+from svcd.node.news import Topic
 from svcd.node.tasks import CancellableTasks
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import (
@@ -245,10 +246,17 @@ class Peers:
         ``item`` is a txid, or the SHA-256 of a block's canonical JSON. A post is not signed by a node, so the address
         is all there is to go by; where several peers share it, the item is relayed to all of them.
         """
-        if client is not None:
-            there = [peer for peer in self._peers.values() if peer.is_at(client)]
-            if len(there) == 1:
-                there[0].mark_known(item)
+        if (sender := self._sender(client)) is not None:
+            sender.mark_known(item)
+
+    def name_of(self, client: str | None) -> str:
+        """The endpoint of the only peer at the address of ``client``, or else that address; "" for None."""
+        sender = self._sender(client)
+        return (client or "") if sender is None else sender.endpoint
+
+    def _sender(self, client: str | None) -> Peer | None:
+        there = [] if client is None else [peer for peer in self._peers.values() if peer.is_at(client)]
+        return there[0] if len(there) == 1 else None
 
     # Handshakes
 
@@ -351,11 +359,12 @@ class Peers:
                 self.book.note_own(endpoint, self.node.now())
                 self.client.caller.forget(endpoint)
                 raise HandshakeFailed("it is this node itself") from refused
-            self.log.info("the hello of {endpoint} is refused: {why}", endpoint=endpoint, why=refused.detail)
-            self._lost(endpoint)
+            if endpoint not in self._peers:
+                self.log.info("the hello of {endpoint} is refused: {why}", endpoint=endpoint, why=refused.detail)
+            self._lost(endpoint, f"its hello is refused: {refused.detail}")
             raise HandshakeFailed(f"its hello is refused: {refused.detail}") from refused
-        except HandshakeFailed:
-            self._lost(endpoint)
+        except HandshakeFailed as failed:
+            self._lost(endpoint, str(failed))
             raise
         peer = self._verified(endpoint, hello, address, outbound=outbound, keep=keep)
         if endpoint not in self._peers:
@@ -405,7 +414,7 @@ class Peers:
         if peer is not None and temporary and self.node.now() - peer.handshake_at < 2 * RENEW_SECONDS:
             self.note_failure(peer, failed)
         else:
-            self._lost(endpoint, retry_after=failed.retry_after)
+            self._lost(endpoint, failed.detail, retry_after=failed.retry_after)
 
     def _verified(self, endpoint: Endpoint, hello: Hello, address: str, *, outbound: bool, keep: bool) -> Peer | None:
         now = self.node.now()
@@ -419,7 +428,7 @@ class Peers:
             self.on_verified()
         for other in self.all():
             if other.node_key == hello.node_key and other.endpoint != endpoint:
-                self.drop(other)
+                self.drop(other, f"it is at {endpoint} now")
         peer = self._peers.get(endpoint)
         if outbound and endpoint in self.seeds and not self._has_seed():
             self._make_way(group)
@@ -430,7 +439,14 @@ class Peers:
         if peer is None or peer.node_key != hello.node_key:
             peer = Peer(self.node.clock, endpoint, hello.node_key, hello.node_id, chosen, now, address=address)
             self._peers[endpoint] = peer
-            self.log.info("met {node_id} at {endpoint}", node_id=hello.node_id, endpoint=endpoint)
+            self.node.news.info(
+                "peer {endpoint} came, at height {height}; peers: {peers}",
+                Topic.PEER_CAME,
+                endpoint=endpoint,
+                nodeId=hello.node_id,
+                height=hello.height,
+                peers=len(self._peers),
+            )
             self._tasks.start(self.poll_status(peer))
             self._tasks.start(self._gossip(peer))
             self.on_added(peer)
@@ -461,21 +477,25 @@ class Peers:
             if self._has_room(peer.group()):
                 peer.outbound = False
             else:
-                self.drop(peer)
+                self.drop(peer, "its place is for one of [p2p] seeds")
 
     # Failures and bans
 
-    def _lost(self, endpoint: str, *, retry_after: float = 0.0) -> None:
-        """Note that an endpoint does not answer, and drop its peer."""
+    def _lost(self, endpoint: str, why: str, *, retry_after: float = 0.0) -> None:
+        """Note that an endpoint does not answer as it should, and drop its peer."""
         self.book.failed(endpoint, self.node.now(), retry_after=retry_after)
-        self._peers.pop(endpoint, None)
-        self.client.caller.forget(endpoint)
+        self._remove(endpoint, why)
 
-    def drop(self, peer: Peer) -> None:
-        """Remove a peer and close its connections; a later handshake may bring it back."""
+    def drop(self, peer: Peer, why: str = "") -> None:
+        """Remove a peer and close its connections; a later handshake may bring it back. Logged if ``why`` is given."""
         if self.has(peer):
-            del self._peers[peer.endpoint]
-            self.client.caller.forget(peer.endpoint)
+            self._remove(peer.endpoint, why)
+
+    def _remove(self, endpoint: str, why: str) -> None:
+        if self._peers.pop(endpoint, None) is not None and why:
+            what = {"endpoint": endpoint, "why": why, "peers": len(self._peers)}
+            self.node.news.info("peer {endpoint} left: {why}; peers: {peers}", Topic.PEER_LEFT, **what)
+        self.client.caller.forget(endpoint)
 
     def note_failure(self, peer: Peer, failed: PeerCallFailed) -> None:
         """Pause a peer that has answered 429 or 503, or count a request that it did not answer.
@@ -491,8 +511,7 @@ class Peers:
             return
         peer.failures += 1
         if peer.failures >= MAX_FAILURES:
-            self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)
-            self._lost(peer.endpoint)
+            self._lost(peer.endpoint, f"it does not answer as agreed: {failed.detail}")
 
     def reject_claim(
         self, peer: Peer, why: str, *, first: float = FIRST_CLAIM_BACKOFF, longest: float = MAX_CLAIM_BACKOFF
@@ -561,7 +580,7 @@ class Peers:
         address = peer.address if self.settings.diverse else ""
         self.bans.ban_node(peer.node_id, peer.endpoint, address=address, seconds=seconds, now=now, why=why)
         self.log.warn("banned {endpoint} for {seconds} s: {why}", endpoint=peer.endpoint, seconds=seconds, why=why)
-        self._lost(peer.endpoint)
+        self._lost(peer.endpoint, "")
 
     def is_banned(self, node_id: str) -> bool:
         """Whether the node with this id is banned."""
@@ -574,7 +593,7 @@ class Peers:
             peer for peer in self.all() if self.bans.forbids(peer.node_id, peer.endpoint, now, address=peer.address)
         ]
         for peer in banned:
-            self._lost(peer.endpoint)
+            self._lost(peer.endpoint, "it is banned here")
         return banned
 
     # Polling

@@ -1,4 +1,4 @@
-"""Progress of synchronisation, for the log (once a second at most) and for the operator."""
+"""Progress of synchronisation, for the log, a terminal and the operator."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
@@ -10,8 +10,12 @@ from twisted.logger import Logger
 
 from svcd.interfaces import Clock
 from svcd.node.changes import BlockStage, ChainChange
+from svcd.node.durations import duration
 
-_LOG_SECONDS: Final = 1.0
+LOG_SECONDS: Final = 10.0
+"""The time between two lines about progress."""
+_LONG_SECONDS: Final = 1.0
+"""Whose catching up took less does not log its end."""
 WINDOW_SECONDS: Final = 60
 """Rates, and the slowest stage, are those of the last minute."""
 
@@ -24,6 +28,19 @@ class SyncStage(StrEnum):
     PARSE = BlockStage.PARSE
     VERIFY = BlockStage.VERIFY
     CONNECT = BlockStage.CONNECT
+
+    @property
+    def words(self) -> str:
+        """What is done in this stage, for people."""
+        return _WORDS[self]
+
+
+_WORDS: Final = {
+    SyncStage.FETCH: "blocks to arrive",
+    SyncStage.PARSE: "blocks to be parsed",
+    SyncStage.VERIFY: "work and signatures to be checked",
+    SyncStage.CONNECT: "the state to be computed and written",
+}
 
 
 @frozen
@@ -41,6 +58,13 @@ class SyncStatus:
     """None while no block has come to estimate it by."""
     peers_used: int
     """How many peers have sent blocks since it began."""
+
+    @property
+    def bar(self) -> tuple[float, str]:
+        """For a terminal: how much of the chain is here, from 0 to 1, and a few words."""
+        left = "?" if self.seconds_left is None else duration(self.seconds_left)
+        words = f"{self.height} of {self.target} blocks, {self.blocks_per_second:.1f}/s, {left} left"
+        return self.height / max(self.target, 1), words
 
     def record(self) -> dict[str, object]:
         """The JSON object of the operator's status."""
@@ -87,6 +111,7 @@ class SyncProgress:
         self._began = 0.0
         self._since = 0.0
         self._said = 0.0
+        """When a line was last logged, or when catching up began."""
         self._height = 0
         self._target: Callable[[], int] | None = None
         self._earlier: deque[_Totals] = deque()
@@ -96,7 +121,7 @@ class SyncProgress:
 
     def begin(self, height: int, target: Callable[[], int]) -> None:
         """Catching up begins at ``height``; ``target`` returns the height to be reached, which changes with claims."""
-        self._began = self._since = self._clock.seconds()
+        self._began = self._since = self._said = self._clock.seconds()
         self._height, self._target = height, target
         self._earlier.clear()
         self._senders.clear()
@@ -104,7 +129,7 @@ class SyncProgress:
     def end(self) -> None:
         """Catching up has ended, or has been abandoned."""
         self._charge()
-        if self._target is not None and self._clock.seconds() - self._began >= _LOG_SECONDS:
+        if self._target is not None and self._clock.seconds() - self._began >= _LONG_SECONDS:
             self.log.info("catching up ended at block {height}", height=self._height)
         self._target = None
 
@@ -136,22 +161,27 @@ class SyncProgress:
         self._note_second()
         self.blocks += blocks
         now = self._clock.seconds()
-        if now - self._said >= _LOG_SECONDS and (state := self.snapshot()) is not None:
+        if now - self._said >= LOG_SECONDS and (state := self.snapshot()) is not None:
             self._said = now
-            rate, left = round(state.blocks_per_second, 1), state.seconds_left
-            seconds = "?" if left is None else round(left)
+            left = state.seconds_left
             self.log.info(
-                "catching up: block {height} of {target}, {rate} blocks/s, {transactions} transactions/s, "
-                "mostly waiting for {stage}, {left} s left",
+                "catching up: block {height} of {target}, {_left} left; {rate} blocks/s, {transactions} transfers/s; "
+                "most of the time waits for {_stage}",
                 height=state.height,
                 target=state.target,
-                rate=rate,
+                rate=round(state.blocks_per_second, 1),
                 transactions=round(state.transactions_per_second, 1),
                 stage=state.slowest_stage.value,
-                left=seconds,
-                progress=state.height / max(state.target, 1),
-                _short=f"{state.height} of {state.target} blocks, {rate}/s, {seconds} s left",
+                left=None if left is None else round(left),
+                _left="?" if left is None else duration(left),
+                _stage=state.slowest_stage.words,
+                _on_status_line=True,
             )
+
+    @property
+    def target(self) -> int:
+        """The height to be reached; 0 while the node is not catching up."""
+        return 0 if self._target is None else self._target()
 
     def waited(self) -> dict[SyncStage, float]:
         """Seconds spent waiting for each stage, since the start of the node."""

@@ -378,7 +378,7 @@ class PeerRoutes:
         if body.startswith(_BEFORE) and body.endswith(_AFTER):
             # As nodes send it: then the sender is known to have it before the block is passed on.
             self._peers.note_sender(client, sha256(body[len(_BEFORE) : -len(_AFTER)]).digest())
-        outcome, block_hash = await self._node.chain_manager.submit_posted(body)
+        outcome, block_hash = await self._node.chain_manager.submit_posted(body, self._peers.name_of(client))
         if isinstance(outcome, RuleViolation):
             tokens = self.post_bans.penalise_invalid_block(client, outcome) if block_hash else MALFORMED_TOKENS
             raise HttpError(400, outcome.detail, tokens=tokens)

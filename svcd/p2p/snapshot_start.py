@@ -23,6 +23,7 @@ from svcd.chain.snapshot import SNAPSHOT_BLOCKS, Manifest
 from svcd.chain.transition import ChainHead, ChainPoint
 from svcd.interfaces import Worker
 from svcd.limits import STALLING_PEER, limit
+from svcd.node.durations import duration
 from svcd.node.pinned_block import UnexpectedBlock
 from svcd.p2p.block_download import DownloadFailed, Wakeup
 from svcd.p2p.client import MAX_HEADERS, HeadersReply, PeerStatus, SnapshotClaim
@@ -30,6 +31,7 @@ from svcd.p2p.headers import FalseClaim, check_one_chain, locator_heights
 from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
+from svcd.p2p.progress import LOG_SECONDS
 from svcd.p2p.snapshot_download import SnapshotDownload, SourcesLied, choose_snapshot
 from svcd.p2p.transport import PeerCallFailed
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
@@ -62,7 +64,6 @@ BRANCH_HEADERS: Final = limit(
     10_000, "headers of a branch that wait for proof of more work", "headers", "Endless headers of little work"
 )
 """Headers of a chain that leaves the staged one, in memory until it has more work; further ones are fetched again."""
-_LOG_SECONDS: Final = 1.0
 _RATE_SECONDS: Final = 60
 _CHECK_SECONDS: Final = 1.0
 
@@ -124,6 +125,17 @@ class StageProgress:
     def seconds_left(self) -> float | None:
         """None while nothing has come to estimate it by."""
         return (self.target - self.done) / self.per_second if self.per_second else None
+
+    @property
+    def bar(self) -> tuple[float, str]:
+        """For a terminal: how much of the stage is done, from 0 to 1, and a few words."""
+        return self.done / max(self.target, 1), f"{self.done} of {self.target} {self.stage.unit}{self.pace}"
+
+    @property
+    def pace(self) -> str:
+        """The rate and the time left, after a comma; "" if they are not known."""
+        left = self.seconds_left
+        return "" if left is None else f", {self.per_second:.1f}/s, {duration(left)} left"
 
     def record(self) -> dict[str, object]:
         """The JSON object of the operator's status."""
@@ -323,19 +335,15 @@ class SnapshotStart:
             self._gauge = _Gauge(stage, done, target, deque([(now, done)]))
         gauge = self._gauge
         gauge.done, gauge.target = done, max(done, target)
-        if now - self._said >= _LOG_SECONDS:
+        if now - self._said >= LOG_SECONDS:
             self._said = now
-            progress = gauge.read(now)
-            left = progress.seconds_left
-            pace = "" if left is None else f", {progress.per_second:.1f}/s, {left:.0f} s left"
             self.log.info(
-                "starting from a snapshot: {done} of {target} {what}{pace}",
+                "starting from a snapshot: {done} of {target} {what}{_pace}",
                 done=gauge.done,
                 target=gauge.target,
                 what=stage.unit,
-                pace=pace,
-                progress=gauge.done / max(gauge.target, 1),
-                _short=f"{gauge.done} of {gauge.target} {stage.unit}{pace}",
+                _pace=gauge.read(now).pace,
+                _on_status_line=True,
             )
 
     # Headers

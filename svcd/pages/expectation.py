@@ -19,6 +19,7 @@ from svcd.pages.html import (
     amount,
     badge,
     coins,
+    duration,
     in_time,
     short_link,
     tag,
@@ -127,8 +128,24 @@ def next_block_card(sources: Sources, blocks: Sequence[ExpectedBlock]) -> Tag:
         ),
         meter(percent, label),
         tag("p", *_advice(sources, crowded=len(blocks) > 1)),
+        *_production(sources),
         class_="card stack",
     )
+
+
+def _production(sources: Sources) -> list[Tag]:
+    """How this node makes blocks, if it does."""
+    rate = sources.work_rate()
+    if sources.on_demand:
+        return [tag("p", message("explorer.on-demand"), class_="soft")]
+    if rate is None:
+        return []
+    attempts = grouped(rate.attempts_expected)
+    text = message("explorer.makes-blocks", attempts=attempts)
+    if (seconds := rate.seconds_expected) is not None:
+        speed = f"{rate.attempts_per_second:.1f}"
+        text = message("explorer.makes-blocks-at", attempts=attempts, rate=speed, time=duration(round(seconds)))
+    return [tag("p", text, class_="soft")]
 
 
 def _advice(sources: Sources, *, crowded: bool) -> list[Content]:

@@ -17,6 +17,7 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import Mempool, MempoolEntry
 from svcd.node.network_view import NetworkObserver
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
+from svcd.node.work_rate import WorkRate
 from svcd.pages.link_policy import LinkPolicySource
 from svcd.pages.recent_blocks import RecentBlocks
 from svcd.store.chain_store import ChainReader, StoredTransfer
@@ -56,8 +57,10 @@ class Sources:
     """The URL of this node that examples of requests have, without a path."""
     public_url: str
     """The URL at which others reach this node; "" for none."""
+    work_rate: Callable[[], WorkRate | None]
+    """Returns how fast this node searches for the next block; None while it does not."""
     on_demand: bool
-    """Whether only the operator makes blocks, by hand, on a devnet."""
+    """Whether this node makes blocks on demand only."""
     worker: Worker
     """Draws what takes longer than the reactor may be held up."""
     recent: RecentBlocks = field(init=False)

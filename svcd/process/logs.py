@@ -1,8 +1,8 @@
 """One line of log for each event, for people (`text`) or for programs (`json`).
 
 Data is in an event's fields, never in its format string. Data from the network cannot forge a line: unprintable
-characters are escaped. In the text form a traceback follows its line, indented. At a terminal, events with a field
-`progress`, from 0 to 1, are a bar below the other lines, with their field `_short` or the message.
+characters are escaped. In the text form a traceback follows its line, indented. A terminal has a status line below the
+other lines, in the place of events with the field `_on_status_line`.
 
 A pipe that its reader leaves full, or a disk that does not answer, holds up the thread that writes the log, and nothing
 else: lines that do not fit into its queue are dropped and counted.
@@ -36,18 +36,15 @@ from twisted.logger import (
 from twisted.python.logfile import LogFile
 from twisted.python.reflect import qual, safe_str
 
-from svcd.limits import limit
+from svcd.limits import ENDLESS_LOG, limit
 
 Observer = Callable[[LogEvent], None]
 
 REPEATS_SECONDS: Final = 10.0
-_LOG_ATTACK: Final = (
-    "Control characters, to forge log lines or control a terminal, or endless log lines, to fill the disk"
-)
-REPEATS: Final = limit(20, f"lines of one kind in {REPEATS_SECONDS:g} s", "lines", _LOG_ATTACK)
+REPEATS: Final = limit(20, f"lines of one kind in {REPEATS_SECONDS:g} s", "lines", ENDLESS_LOG)
 """Up to REPEATS events of one kind are written in REPEATS_SECONDS; the others are counted."""
 
-MAX_QUEUED: Final = limit(1_024, "log lines that wait to be written", "lines", _LOG_ATTACK)
+MAX_QUEUED: Final = limit(1_024, "log lines that wait to be written", "lines", ENDLESS_LOG)
 """Lines that wait for the thread that writes the log; further ones are dropped and counted."""
 FLUSH_SECONDS: Final = 2.0
 """How long the end of the process waits for the lines that were not written yet."""
@@ -90,10 +87,12 @@ class NodeLog:
         self.thread = LogThread()
         self._is_told: Callable[[BaseException], bool] = lambda _error: False
         line, queue = {"text": text_line, "json": json_line}[form], partial(self.thread.write, write)
-        lines = LineObserver(line, queue) if columns is None else TerminalObserver(line, queue, columns)
+        self.terminal = None if columns is None else TerminalObserver(line, queue, columns)
+        """Shows the log at a terminal; None elsewhere."""
+        self._lines = self.terminal or LineObserver(line, queue)
         # Any: mypy does not see that these classes provide the zope interfaces that the filter asks for.
         filters = cast(Any, [self._level, self._leave_out_told])
-        self.observer: Observer = FilteringLogObserver(cast(Any, lines), filters)
+        self.observer: Observer = FilteringLogObserver(cast(Any, self._lines), filters)
 
     @classmethod
     def opened(cls, twistd: Mapping[str, Any], form: str, level: str) -> "NodeLog | None":
@@ -117,6 +116,10 @@ class NodeLog:
             file or "twistd.log", rotateLength=_FILE_BYTES, maxRotatedFiles=_OLD_FILES
         )
         return cls(form, level, log.write, log)
+
+    def print(self, text: str) -> None:
+        """Write a text as it is, after the lines before it."""
+        self._lines.print(text)
 
     def set_level(self, level: str) -> None:
         """Write the events of this level and of more important ones from now on."""
@@ -276,31 +279,42 @@ class LineObserver:
     def _show(self, event: LogEvent) -> None:
         self._write(self._line(event) + "\n")
 
+    def print(self, text: str) -> None:
+        """Write lines that are no event, as they are."""
+        with self.lock:
+            self._write(text)
+
 
 class TerminalObserver(LineObserver):
-    """Writes events as lines, and those with a field `progress` as a bar that the next event takes the place of."""
+    """Writes events as lines, above a status line."""
 
     def __init__(
         self, line: Callable[[LogEvent], str], write: Callable[[str], object], columns: Callable[[], int]
     ) -> None:
         super().__init__(line, write)
         self._columns = columns
-        self._has_bar = False
+        self._status = ""
+
+    def show_status(self, text: str, progress: float | None = None) -> None:
+        """Replace the status line; ``progress``, from 0 to 1, is a bar before the text, and "" alone is no line."""
+        status = _printable(text)
+        if progress is not None:
+            done = round(progress * _BAR_COLUMNS)
+            status = f"[{'#' * done}{'-' * (_BAR_COLUMNS - done)}] {progress:4.0%} {status}"
+        with self.lock:
+            # A status of more than one line could not be erased.
+            before, self._status = self._status, status[: self._columns() - 1]
+            if self._status != before:
+                self._write((_ERASE_LINE if before else "") + self._status)
 
     def _show(self, event: LogEvent) -> None:
-        progress = event.get("progress")
-        if progress is None:
-            shown = f"{self._line(event)}\n"
-        else:
-            shown = self._bar(progress, _printable(str(event.get("_short") or _message(event))))
-        self._write(_ERASE_LINE + shown if self._has_bar else shown)
-        self._has_bar = progress is not None
+        if not event.get("_on_status_line"):
+            self.print(f"{self._line(event)}\n")
 
-    def _bar(self, progress: float, text: str) -> str:
-        done = round(progress * _BAR_COLUMNS)
-        bar = f"[{'#' * done}{'-' * (_BAR_COLUMNS - done)}] {progress:4.0%} {text}"
-        # A bar of more than one line could not be erased.
-        return bar[: self._columns() - 1]
+    def print(self, text: str) -> None:
+        """Write lines above the status line."""
+        with self.lock:
+            self._write(f"{_ERASE_LINE}{text}{self._status}" if self._status else text)
 
 
 def text_line(event: LogEvent) -> str:

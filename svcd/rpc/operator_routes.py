@@ -60,6 +60,8 @@ class NodeDetails:
     webhooks: Callable[[], dict[str, object]] | None
     others_turn: Callable[[], str] = lambda: ""
     sweep: Callable[[], dict[str, object]] | None = None
+    search: Callable[[], dict[str, object] | None] = lambda: None
+    """The search for the next block; None while there is none."""
 
     def record(self) -> dict[str, object]:
         """The current state as a JSON object."""
@@ -70,6 +72,7 @@ class NodeDetails:
                 "enabled": self.participates(),
                 "address": address,
                 "othersTurn": self.others_turn() or None,
+                "search": self.search(),
                 "sweep": None if self.sweep is None else self.sweep(),
             },
             "mempool": {"transactions": len(mempool), "bytes": mempool.size},

@@ -8,7 +8,7 @@ import apsw
 import pytest
 from attrs import frozen
 from twisted.internet.defer import Deferred
-from twisted.logger import LogEvent, capturedLogs
+from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from svcd.commerce.dispatcher import WebhookDispatcher
 from svcd.commerce.payment_request import PaymentTerms
@@ -134,6 +134,19 @@ def test_events_scheduled_while_the_clock_was_years_ahead_are_sent_within_days_o
         result_of(watched.outbox.failed(event, error="timeout", due=now + put_off, now=now))
         watched.again()
         assert watched.queues.pending[identifier].due == now + due
+
+
+def test_a_payment_is_told_when_a_watch_first_sees_it(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+    logged: list[LogEvent]
+    with capturedLogs() as logged:
+        watched.pay("5000 from alice to bob for order-1")
+        (entry,) = watched.node_context.transaction_pool.mempool.entries()
+        watched.node.take(watched.node.builder.block(transfers=[entry.transfer]))
+        watched.poll()
+    told = [formatEvent(event) for event in logged if "payment" in str(event.get("log_format"))]
+    txid = entry.transfer.txid.hex()
+    assert told == [f"{identifier} of default sees its payment of 0.00005 coins, pending, in transfer {txid}"]
 
 
 def test_a_receiver_that_answers_410_ends_its_watch(watched: Watched) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from math import isnan
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,10 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.transaction import Transfer
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch_operations import WatchRequest
-from svcd.metrics.collectors import REASONS, WebMetrics
+from svcd.metrics.collectors import REASONS, WebMetrics, WorkMetrics
 from svcd.node.changes import BlockStage
+from svcd.node.miner import Miner
+from svcd.node.work_rate import WorkRate
 from svcd.p2p import block_download
 from svcd.p2p.bans import INVALID_BAN_SECONDS
 from svcd.p2p.progress import SyncStage
@@ -346,3 +349,15 @@ def test_ignored_headers_of_proxies_are_counted(measured: Measured) -> None:
     ask(measured, "/rpc/status")
     assert measured.value("svcd_http_forwarded_ignored_total") == 2
     assert measured.value("svcd_chain_alarm", alarm="proxy") == 1
+
+
+def test_the_search_for_a_block_is_measured() -> None:
+    miner = SimpleNamespace(attempts=480, work_rate=WorkRate(13, 4.0, 240))
+    assert values_of(WorkMetrics(cast(Miner, miner))) == [480, 4.0, 240, 60.0]
+    miner.work_rate = WorkRate(13, 0.0, 240)
+    assert str(values_of(WorkMetrics(cast(Miner, miner)))) == "[480, 0.0, 240.0, nan]"
+    assert str(values_of(WorkMetrics(None))) == "[0, 0.0, nan, nan]"
+
+
+def values_of(metrics: WorkMetrics) -> list[float]:
+    return [sample.value for metric in metrics.collect() for sample in metric.samples]

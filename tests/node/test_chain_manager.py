@@ -392,12 +392,16 @@ class Bench:
     def __init__(self) -> None:
         self.clock: Clock = late_clock()
         self.due: list[bytes] = []
-        self.early = FutureBlocks(self.clock, TEST_PARAMS, self.due.append)
+        self.early = FutureBlocks(self.clock, TEST_PARAMS, self.take)
+
+    def take(self, data: bytes, source: str) -> None:
+        assert source == "a peer"
+        self.due.append(data)
 
     def check(self, name: bytes, ahead: int) -> str | None:
         """What is said to a block so many slots beyond the present one; None if it is not early."""
         header = SimpleNamespace(hash=name * 32, slot=LATE + ahead)
-        reason = self.early.hold_if_future(SimpleNamespace(header=header, wire=lambda: name))
+        reason = self.early.hold_if_future(SimpleNamespace(header=header, wire=lambda: name), "a peer")
         if reason is None:
             return None
         return reason.detail if reason.code is Wait.EARLY else f"not early, but {reason.code}"

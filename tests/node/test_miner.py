@@ -15,7 +15,9 @@ from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import genesis_point
 from svcd.node.block_template import EXPIRY_MARGIN_SECONDS
+from svcd.node.changes import OWN
 from svcd.node.miner import Miner, MinerSettings, next_slot
+from svcd.node.work_rate import expected_attempts
 from svcd.node.work_search import WorkSearch
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of, with_producers
 from tests.node.bench import Node, Stepped, late_clock
@@ -207,6 +209,41 @@ def test_its_threads_share_the_nonces(make_bench: MakeBench, workers: int) -> No
     assert bench.node.chain_manager.tip.height == 1
 
 
+def test_it_counts_its_attempts_and_says_how_fast_they_are(bench: Bench) -> None:
+    miner = bench.producer
+    assert miner.work_rate is None
+    miner.startService()
+    rate = miner.work_rate
+    assert rate is not None
+    assert (rate.height, rate.attempts_per_second) == (1, 0.0)
+    assert rate.attempts_expected == expected_attempts(bench.search().header)
+    miner.count_attempts()
+    bench.hands.step()
+    assert (found := miner.attempts) == bench.hands.searches[0].attempts > 0
+    bench.clock.advance(4)
+    miner.count_attempts()
+    rate = miner.work_rate
+    assert rate is not None
+    assert (rate.height, rate.attempts_per_second) == (2, found / 4)
+    bench.stop()
+    bench.hands.finish()
+    assert miner.work_rate is None
+
+
+def test_it_has_no_rate_while_no_block_may_be_made(bench: Bench) -> None:
+    bench.producer.startService()
+    bench.may = False
+    bench.hands.step()
+    assert bench.producer.work_rate is None
+    bench.producer.count_attempts()
+
+
+def test_the_source_of_its_blocks_is_this_node(bench: Bench) -> None:
+    bench.producer.startService()
+    bench.hands.step()
+    assert [change.source for change in bench.node.witness.changes] == [OWN]
+
+
 # On a network with a list of producers
 
 
@@ -222,8 +259,7 @@ def test_after_its_own_block_it_waits_for_one_of_another_producer(make_bench: Ma
     assert bench.node.submit(own) == [CONNECTED]
     bench.hands.finish()
     assert bench.producer.waits_for == (
-        f"the producer {bench.chain.address('p')} made the block before height 2: another one must make the "
-        "block there"
+        f"the producer {bench.chain.address('p')} made the block before height 2: another one must make the block there"
     )
     bench.clock.advance(30)
     assert len(bench.hands) == 0
@@ -648,7 +684,7 @@ def test_switched_on_before_it_runs_or_after_it_makes_nothing(make_bench: MakeBe
 
 
 def test_a_refusal_is_no_reason_to_give_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(data: bytes) -> None:
+    async def refuse(data: Block, *, source: str) -> None:
         raise RuleViolation(Refusal.NONCE, "a bug in the assembly")
 
     bench.producer.startService()

@@ -25,7 +25,7 @@ def lines_of(path: Path) -> Iterator[tuple[str, str]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=method), args=[first, *_]) if method in LEVELS:
-                if ast.unparse(owner).lower().endswith("log"):
+                if ast.unparse(owner).lower().endswith(("log", "news")):
                     assert isinstance(first, ast.Constant), f"{path}:{node.lineno}: the format must be a constant"
                     assert not [each for each in node.keywords if each.arg == "level"], f"{path}:{node.lineno}"
                     yield LEVELS[method], str(first.value)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred
-from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent, globalLogPublisher
 
 from svcd.chain.signature import sign
 from svcd.interfaces import milliseconds
@@ -105,6 +105,20 @@ def test_a_node_that_may_be_alone_is_always_online(make_node: MakeNode) -> None:
     node.run(100.0)
     assert node.peers.is_online
     assert node.peers.online_seconds == pytest.approx(100.0, abs=2.0)
+
+
+def test_peers_that_come_and_leave_are_told(node: Node) -> None:
+    remote = node.remote()
+    logged: list[LogEvent]
+    with capturedLogs() as logged:
+        node.meet(remote)
+        del node.transport.responders[remote.endpoint]
+        assert node.until(lambda: not node.peers.has_any, within=600.0)
+    told = [formatEvent(event) for event in logged if event["log_namespace"].startswith("svcd.node.news")]
+    assert told[0] == f"peer {remote.endpoint} came, at height 0; peers: 1"
+    assert told[1].startswith(f"peer {remote.endpoint} left: ")
+    assert told[1].endswith("; peers: 0")
+    assert len(told) == 2
 
 
 # Greeting

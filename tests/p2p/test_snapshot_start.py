@@ -13,7 +13,7 @@ import apsw
 import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
-from twisted.logger import LogEvent, capturedLogs
+from twisted.logger import LogEvent, capturedLogs, formatEvent
 
 from svcd.chain.block import Block
 from svcd.chain.encoding import canonical
@@ -34,7 +34,7 @@ from svcd.p2p.chain_sync import ASKING_SECONDS
 from svcd.p2p.snapshot_download import STALL_SECONDS
 from svcd.p2p.snapshot_start import GIVE_UP_SECONDS, NOTHING_SECONDS, RETURN_SECONDS, StartMode
 from svcd.p2p.transport import FailureKind, PeerReply
-from svcd.process.logs import TerminalObserver, text_line
+from svcd.process.logs import text_line
 from svcd.store.database import DatabaseUnavailable
 from svcd.store.pruned import Pruned
 from tests.chains import TEST_PARAMS, ChainBuilder, address_of, with_producers
@@ -192,16 +192,25 @@ def test_the_progress_of_each_stage_is_reported(fresh: Node, chain: list[Block])
 def test_a_terminal_of_80_columns_shows_rate_and_time_left(fresh: Node, chain: list[Block]) -> None:
     remote = archive(fresh, 1, chain)
     fresh.transport.latency[remote.endpoint] = 0.8
-    written: list[str] = []
-    terminal = TerminalObserver(text_line, written.append, lambda: 80)
+    bars: list[str] = []
+
+    def look() -> None:
+        if (starting := fresh.network.sync.starting) is not None:
+            progress, words = starting.bar
+            bars.append(f"{progress:.0%} {words}")
+        fresh.clock.callLater(0.3, look)
+
+    look()
     with capturedLogs() as events:
         meet(fresh, remote)
         assert followed(fresh, chain, within=40.0)
-    for each in events:
-        terminal(each)
-    bars = [re.sub(r"^[^[]*(\x1b\[K)?\[[#-]{20}\] +", "", line) for line in written if "#" in line or "--]" in line]
     assert re.fullmatch(r"100% 60 of 60 headers(, [0-9.]+/s, 0 s left)?", bars[0])
-    assert [bar for bar in bars if re.fullmatch(r"[0-9]+% [0-9]+ of [0-9]+ chunks, [0-9.]+/s, [0-9]+ s left", bar)]
+    assert [
+        bar for bar in bars if re.fullmatch(r"[0-9]+% [0-9]+ of [0-9]+ chunks, [0-9.]+/s, [0-9.]+ (s|min) left", bar)
+    ]
+    lines = [formatEvent(event) for event in events if event.get("_on_status_line")]
+    assert 0 < len(lines) <= 4, "one in ten seconds"
+    assert lines[0].startswith("starting from a snapshot: ")
 
 
 def test_a_liar_among_three_sources_is_banned(fresh: Node, chain: list[Block]) -> None:

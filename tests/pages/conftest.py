@@ -12,6 +12,7 @@ from svcd.interfaces import Worker
 from svcd.node.network_view import NetworkView, NoPeers
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.threads import InlineWorker
+from svcd.node.work_rate import WorkRate
 from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.resource import PageHosts, pages_resource
 from svcd.pages.sources import PeerRow, Sources
@@ -98,6 +99,7 @@ def show(
     links: LinkPolicySource = LinkPolicy,
     worker: Worker | None = None,
     public_url: str = "",
+    work_rate: Callable[[], WorkRate | None] = lambda: None,
     on_demand: bool = False,
 ) -> Shown:
     """A node's public site with pages."""
@@ -122,6 +124,7 @@ def show(
         links=links,
         origin="http://127.0.0.1:18645",
         public_url=public_url,
+        work_rate=work_rate,
         on_demand=on_demand,
         worker=worker or InlineWorker(),
     )

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from svcd.chain.units import format_amount
 from svcd.node.fee_estimator import RECENT_BLOCKS, recent_fees, suggested_fee
 from svcd.node.network_view import NetworkView, NoPeers
+from svcd.node.work_rate import WorkRate
 from svcd.pages import recent_blocks
 from svcd.pages.html import coins, grouped
 from svcd.pages.sources import PeerRow
@@ -299,6 +300,30 @@ def test_a_phone_shows_of_the_transfers_of_an_address_with_whom_and_under_which_
     page = shown.see(f"/address/{shown.node.address('bob')}")
     lines = page.all("td", class_="labelled phone-line")
     assert [each["data-label"] for each in lines] == ["Counterparty", "Reference"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "on_demand", "text"),
+    [
+        (
+            WorkRate(13, 4.04, 16_384),
+            False,
+            "This node makes blocks, with 4.0 attempts a second. "
+            "One block takes 16\u202f384 attempts on average: 67 min.",
+        ),
+        (WorkRate(13, 0.0, 240), False, "This node makes blocks; one takes 240 attempts on average."),
+        (None, True, "This node makes a block when its operator asks for one."),
+    ],
+)
+def test_the_start_page_says_how_this_node_makes_blocks(
+    open_node: Callable[..., Node], rate: WorkRate | None, on_demand: bool, text: str
+) -> None:
+    node = open_node()
+    assert text in show(node, work_rate=lambda: rate, on_demand=on_demand).see("/").visible
+
+
+def test_the_start_page_of_a_node_that_makes_no_blocks_says_nothing_of_them(shown: Shown) -> None:
+    assert "This node makes" not in shown.see("/").visible
 
 
 def test_a_crowded_mempool_says_what_gets_in_and_when(open_node: Callable[..., Node]) -> None:

@@ -61,49 +61,59 @@ def logger(level: str = "info", form: str = "text") -> tuple[Logger, list[str]]:
 # At a terminal
 
 
-def shown_at_a_terminal(*events: LogEvent, columns: int = 80) -> list[str]:
+def terminal_of(columns: int = 80) -> tuple[TerminalObserver, list[str]]:
     written: list[str] = []
-    observer = TerminalObserver(text_line, written.append, lambda: columns)
-    for each in events:
-        observer(each)
-    return written
+    return TerminalObserver(text_line, written.append, lambda: columns), written
 
 
-def test_progress_is_a_bar_which_the_next_event_erases() -> None:
-    line, first, second = event(), event(progress=0.25), event("block {height} of 8", progress=0.875)
-    assert shown_at_a_terminal(line, first, second, line) == [
+def test_lines_are_above_the_status_line_which_is_rewritten() -> None:
+    terminal, written = terminal_of()
+    line = event()
+    terminal(line)
+    terminal.show_status("height 7")
+    terminal.show_status("height 7")
+    terminal(line)
+    terminal.show_status("height 8")
+    terminal.show_status("")
+    terminal(line)
+    assert written == [
         f"{text_line(line)}\n",
-        "[#####---------------]  25% connected block 7",
-        "\r\x1b[K[##################--]  88% block 7 of 8",
-        f"\r\x1b[K{text_line(line)}\n",
+        "height 7",
+        f"\r\x1b[K{text_line(line)}\nheight 7",
+        "\r\x1b[Kheight 8",
+        "\r\x1b[K",
+        f"{text_line(line)}\n",
     ]
 
 
-def test_a_bar_has_the_short_form_of_its_event() -> None:
-    assert shown_at_a_terminal(event(progress=0.5, _short="7 of 14 blocks")) == [
-        "[##########----------]  50% 7 of 14 blocks"
-    ]
+def test_progress_is_a_bar() -> None:
+    terminal, written = terminal_of()
+    terminal.show_status("7 of 8 blocks", 0.875)
+    assert written == ["[##################--]  88% 7 of 8 blocks"]
 
 
-def test_a_bar_is_shorter_than_a_line_of_the_terminal() -> None:
-    (shown,) = shown_at_a_terminal(event("x" * 200, progress=1.0), columns=40)
-    assert shown == "[####################] 100% xxxxxxxxxxxx"[:39]
+def test_a_status_line_is_shorter_than_a_line_of_the_terminal() -> None:
+    terminal, written = terminal_of(40)
+    terminal.show_status("x" * 200, 1.0)
+    assert written == ["[####################] 100% xxxxxxxxxxxx"[:39]]
 
 
-def test_data_in_a_bar_cannot_move_the_cursor() -> None:
-    for data in (event("{name}", name="\r\x1b[2J", progress=0.0), event(_short="\r\x1b[2J", progress=0.0)):
-        (shown,) = shown_at_a_terminal(data)
-        assert shown.isprintable()
+def test_data_in_a_status_line_cannot_move_the_cursor() -> None:
+    terminal, written = terminal_of()
+    terminal.show_status("\r\x1b[2J")
+    assert written[0].isprintable()
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_only_a_terminal_gets_a_bar(terminal: bool) -> None:
+def test_only_a_terminal_has_a_status_line_in_the_place_of_its_events(terminal: bool) -> None:
     script = (
         "from twisted.logger import Logger\n"
         "from svcd.process.logs import NodeLog\n"
-        "log = Logger('n', observer=NodeLog.opened({'nodaemon': True}, 'text', 'info').observer)\n"
-        "log.info('half', progress=0.5)\n"
-        "log.info('over')\n"
+        "log = NodeLog.opened({'nodaemon': True}, 'text', 'info')\n"
+        "if log.terminal: log.terminal.show_status('half', 0.5)\n"
+        "ours = Logger('n', observer=log.observer)\n"
+        "ours.info('half', _on_status_line=True)\n"
+        "ours.info('over')\n"
     )
     ours, theirs = pty.openpty() if terminal else os.pipe()
     with os.fdopen(ours, "rb") as read:

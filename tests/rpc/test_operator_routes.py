@@ -28,6 +28,7 @@ from svcd.limits import Limit
 from svcd.node.backups import Backups
 from svcd.node.network_view import NO_PEER_MET, NetworkView
 from svcd.node.threads import InlineWorker, PoolLoad
+from svcd.node.work_rate import WorkRate
 from svcd.rpc.operator_routes import BackupRoutes, LimitsRoutes, NodeDetails, ParticipationRoutes, PeerAdminRoutes
 from svcd.rpc.sites import SiteFactory
 from svcd.store.database import connect
@@ -445,7 +446,13 @@ def test_the_status_has_the_details_of_the_moment(node: Node) -> None:
     )
     before = details.record()
     assert before == {
-        "participation": {"enabled": True, "address": node.address("operator"), "othersTurn": None, "sweep": None},
+        "participation": {
+            "enabled": True,
+            "address": node.address("operator"),
+            "othersTurn": None,
+            "search": None,
+            "sweep": None,
+        },
         "mempool": {"transactions": 0, "bytes": 0},
         "verifierQueue": 0,
         "writerQueue": 0,
@@ -460,8 +467,11 @@ def test_the_status_has_the_details_of_the_moment(node: Node) -> None:
         "enabled": False,
         "address": node.address("operator"),
         "othersTurn": None,
+        "search": None,
         "sweep": {"payTo": "svcd1"},
     }
+    searching: Any = evolve(details, search=WorkRate(13, 4.0, 240).record).record()["participation"]
+    assert searching["search"]["secondsExpected"] == 60.0
     waiting: Any = evolve(details, others_turn=lambda: "another one must").record()["participation"]
     assert waiting["othersTurn"] == "another one must"
 
