@@ -48,13 +48,13 @@ def devnet(session: Session, data_dir: Path, port: int, every: int | None) -> No
     """
     _make_secrets(session, data_dir)
     url = f"http://127.0.0.1:{port}"
-    click.echo(
+    greeting = (
         f"A devnet in {data_dir}, with explorer and wallet at {url}/ (Ctrl-C stops it). For svc in another terminal:\n"
         f"  export SVCD_URL={url} SVCD_DATA_DIR={data_dir.absolute()}"
     )
     listen = f"--listen=tcp:{port}:interface=127.0.0.1"
     by_itself = [] if every is None else [f"--set=participation.every={every}"]
-    node = (f"--config={CONFIG}", f"--data-dir={data_dir}", listen, *by_itself)
+    node = (f"--config={CONFIG}", f"--data-dir={data_dir}", listen, f"--greeting={greeting}", *by_itself)
     session.runtime.run_twistd(("-n", "--pidfile=", "svcd", *node))
 
 

@@ -1,7 +1,8 @@
 """`svc node …`: the operator's requests to a running node, over the socket in its data directory."""
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, cast
 
 import click
 
@@ -12,11 +13,15 @@ from svcd.cli.answers import ResponseObject
 from svcd.cli.chain_commands import is_alone, sync_state
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import pluralize, property_table
+from svcd.cli.rendering import format_time, pluralize, property_table
 from svcd.cli.session import Session
+from svcd.node.durations import duration
 
-CHUNK: Final = 100
+CHUNK: Final = 32
 """Blocks per request: few enough to show progress and to fit into the timeout."""
+PROGRESS_SECONDS: Final = 10.0
+"""The time between two lines about progress, where there is no terminal for a bar."""
+_DIGITS: Final = re.compile("[0-9]{1,20}")
 DEVNET_TIMEOUT: Final = 630.0
 """Seconds; longer than the node takes to respond, with 503 at the latest."""
 
@@ -33,8 +38,8 @@ def status(session: Session) -> None:
       svc node status --data-dir /var/lib/svcd
     """
     response = session.operator().get("/operator/status").object("status")
-    alone = {"syncState": sync_state(response)} if is_alone(response) else {}
-    session.print_result(response, object_text({**response.shown(), **alone}))
+    alone = {"syncState": sync_state(response), "alone": None} if is_alone(response) else {}
+    session.print_result(response, status_text({**response.shown(), **alone}))
 
 
 @click.command(cls=options.NumericCommand)
@@ -62,8 +67,9 @@ def mine(session: Session, blocks: int, producer: str | None) -> None:
 
 
 def _mine(session: Session, blocks: int, body: dict[str, object]) -> list[str]:
-    operator = session.operator(timeout=DEVNET_TIMEOUT)
+    operator, clock = session.operator(timeout=DEVNET_TIMEOUT), session.runtime.clock
     hashes: list[str] = []
+    told = clock.monotonic()
     with session.progress_bar(blocks, "Making blocks", hidden=blocks <= CHUNK) as bar:
         while len(hashes) < blocks:
             count = min(CHUNK, blocks - len(hashes))
@@ -76,6 +82,9 @@ def _mine(session: Session, blocks: int, body: dict[str, object]) -> list[str]:
             made = _hashes(response, count)
             hashes += made
             bar.update(len(made))
+            if not (session.as_json or session.shows_progress) and clock.monotonic() - told >= PROGRESS_SECONDS:
+                told = clock.monotonic()
+                click.echo(f"made {len(hashes)} of {blocks} blocks", err=True)
     return hashes
 
 
@@ -190,6 +199,26 @@ def _limit_text(limit: ResponseObject) -> str:
     return f"{limit.text('name')}: {shown}{setting}\n  stops: {limit.text('stops')}"
 
 
+_FIRST: Final = "syncState behind alarms height hash time participation peers mempool webhooks".split()
+"""What people look for first."""
+_LABELS: Final = {
+    "syncState": "state",
+    "hash": "tip",
+    "secondsLeft": "time left",
+    "secondsExpected": "time expected",
+    "leaseAgeSeconds": "lease age",
+}
+_TIMES: Final = frozenset(("time", "oldestWaitingSince"))
+_DURATIONS: Final = frozenset(("secondsLeft", "secondsExpected", "leaseAgeSeconds"))
+
+
+def status_text(members: Mapping[str, object]) -> str:
+    """The visible members of an operator's status for people: the important ones first, times as times."""
+    shown = {name: value for name, value in members.items() if value is not None}
+    order = [name for name in _FIRST if name in shown]
+    return object_text({name: shown[name] for name in dict.fromkeys([*order, *shown])})
+
+
 def object_text(members: Mapping[str, object]) -> str:
     """Visible members of an object as indented text; names such as ``syncState`` become ``sync state``."""
     return "\n".join(_object_lines(members))
@@ -202,7 +231,7 @@ def _object_lines(members: Mapping[str, object]) -> Iterator[str]:
             yield f"{_label(name)}:"
             yield from (f"  {line}" for line in _value_lines(value))
         else:
-            yield f"{_label(name):<{width}}  {_scalar(value)}"
+            yield f"{_label(name):<{width}}  {_known(name, value)}"
 
 
 def _value_lines(value: object) -> Iterator[str]:
@@ -218,6 +247,14 @@ def _value_lines(value: object) -> Iterator[str]:
         yield _scalar(value)
 
 
+def _known(name: str, value: object) -> str:
+    """A time or a duration, by the name of its member, or any other value."""
+    if name in _TIMES and isinstance(value, str) and _DIGITS.fullmatch(value):
+        return format_time(int(value))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return duration(cast(float, value)) if name in _DURATIONS and is_number else _scalar(value)
+
+
 def _is_nested(value: object) -> bool:
     return isinstance(value, dict | list) and bool(value)
 
@@ -229,4 +266,4 @@ def _scalar(value: object) -> str:
 
 
 def _label(name: str) -> str:
-    return "".join(f" {c.lower()}" if c.isupper() else c for c in name)
+    return _LABELS.get(name) or "".join(f" {c.lower()}" if c.isupper() else c for c in name)

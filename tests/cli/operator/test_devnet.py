@@ -14,6 +14,15 @@ def permissions(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+def options_of(terminal: Terminal) -> Options:
+    """What the node gets that the command has started."""
+    [arguments] = terminal.twistd_calls
+    assert arguments[:3] == ("-n", "--pidfile=", "svcd")
+    options = Options()
+    options.parseOptions(arguments[3:])
+    return options
+
+
 @pytest.fixture
 def terminal(terminal: Terminal) -> Terminal:
     """A terminal with random bytes that differ from call to call."""
@@ -22,24 +31,23 @@ def terminal(terminal: Terminal) -> Terminal:
     return terminal
 
 
-def test_the_first_run_makes_a_private_folder_with_two_secrets_and_says_what_to_do(terminal: Terminal) -> None:
-    told = terminal.ok("devnet", "--port", 18777).out
+def test_the_first_run_makes_a_private_folder_with_two_secrets_and_lets_the_node_say_what_to_do(
+    terminal: Terminal,
+) -> None:
+    assert terminal.ok("devnet", "--port", 18777).out == ""
+    greeting = options_of(terminal)["greeting"]
     folder = terminal.folder / "devnet"
     secrets = [folder / "manage-token", folder / "signing-secret"]
     assert [permissions(path) for path in (folder, *secrets)] == [0o700, 0o600, 0o600]
     assert len({path.read_text() for path in secrets}) == 2
     assert all(len(path.read_text()) == 44 for path in secrets)
-    assert "http://127.0.0.1:18777/ (Ctrl-C stops it)" in told
-    assert f"export SVCD_URL=http://127.0.0.1:18777 SVCD_DATA_DIR={folder}\n" in told
+    assert "http://127.0.0.1:18777/ (Ctrl-C stops it)" in greeting
+    assert greeting.endswith(f"export SVCD_URL=http://127.0.0.1:18777 SVCD_DATA_DIR={folder}")
 
 
 def test_twistd_gets_a_configuration_that_listens_on_loopback_and_calls_nobody(terminal: Terminal) -> None:
     terminal.ok("devnet", "here")
-    [arguments] = terminal.twistd_calls
-    assert arguments[:3] == ("-n", "--pidfile=", "svcd")
-    options = Options()
-    options.parseOptions(arguments[3:])
-    config = options.config
+    config = options_of(terminal).config
     assert (config.network, config.data_dir) == ("devnet", terminal.folder / "here")
     assert config.http.listen == "tcp:18645:interface=127.0.0.1"
     assert config.participation.alone

@@ -13,7 +13,7 @@ from svcd.cli.answers import ResponseObject
 from svcd.cli.operator import node as operator_node
 from svcd.cli.operator.node import object_text
 from svcd.limits import Limit
-from svcd.node.network_view import NO_PEER_MET, NetworkView
+from svcd.node.network_view import ALONE, NO_PEER_MET, NetworkView
 from svcd.rpc.operator_routes import ON_DEMAND, LimitsRoutes, ParticipationRoutes
 from svcd.visible_text import visible
 from svcd.web.connections import SiteLimits
@@ -33,8 +33,43 @@ def height(node: Node) -> int:
 def test_status_shows_every_field(node: Node, terminal: Terminal) -> None:
     lines = terminal.ok("node", "status").out.splitlines()
     assert "chain id                SVC-DEVNET" in lines
+    assert lines[0].startswith("state ")
     assert "verifier queue          0" in lines
     assert json.loads(terminal.ok("node", "status", "--json").out)["verifierQueue"] == 0
+
+
+def test_status_begins_with_what_people_look_for(terminal: Terminal) -> None:
+    search = {"height": "13", "attemptsPerSecond": 4.0, "attemptsExpected": "16384", "secondsExpected": 4096.0}
+    status = {
+        "chainId": "SVC-DEVNET",
+        "alone": True,
+        "syncState": "synced",
+        "hash": HASH,
+        "time": "1793491200250",
+        "behind": None,
+        "alarms": {},
+        "participation": {"search": search},
+        "webhooks": {"oldestWaitingSince": "1793491200250", "leaseAgeSeconds": 3},
+    }
+    answer = json.dumps({"ok": True, "status": status}).encode()
+    terminal.operator.site = site_of(Fixed((200, answer)), terminal.clock)
+    assert terminal.ok("node", "status").out.splitlines() == [
+        f"state     {ALONE}",
+        "alarms    none",
+        f"tip       {HASH}",
+        "time      2026-11-01 00:00:00 UTC",
+        "participation:",
+        "  search:",
+        "    height               13",
+        "    attempts per second  4.0",
+        "    attempts expected    16384",
+        "    time expected        68 min",
+        "webhooks:",
+        "  oldest waiting since  2026-11-01 00:00:00 UTC",
+        "  lease age             3 s",
+        "chain id  SVC-DEVNET",
+    ]
+    assert json.loads(terminal.ok("node", "status", "--json").out) == status
 
 
 def test_mine_makes_blocks(node: Node, terminal: Terminal) -> None:
@@ -75,6 +110,22 @@ def test_mine_shows_no_progress_to_programs_or_for_few_blocks(
     monkeypatch.setattr(operator_node, "CHUNK", 2)
     terminal.stderr_is_terminal = watched
     assert terminal.ok("node", "mine", blocks, *words).err == ""
+
+
+def test_mine_tells_a_pipe_now_and_then_how_far_it_is(
+    terminal: Terminal, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator_node, "CHUNK", 2)
+    resource = Fixed((200, json.dumps({"ok": True, "hashes": [HASH, HASH]}).encode()))
+
+    def render(request: object) -> object:
+        terminal.clock.advance(4.0)
+        return Fixed.render(resource, request)
+
+    resource.render = render  # type: ignore[method-assign]
+    terminal.operator.site = site_of(resource, clock)
+    assert terminal.ok("node", "mine", 12).err == "made 6 of 12 blocks\nmade 12 of 12 blocks\n"
+    assert terminal.ok("node", "mine", 12, "--json").err == ""
 
 
 def test_mine_reports_partial_success(terminal: Terminal, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,15 +275,15 @@ def test_nested_objects_are_indented() -> None:
     report = {"syncState": "synced", "on": True, "none": None, "peers": [{"id": 1, "up": False}, {}, "x"], "slow": []}
     report |= {"pool": {"bytes": 7}}
     assert object_text(report).splitlines() == [
-        "sync state  synced",
-        "on          yes",
-        "none        none",
+        "state  synced",
+        "on     yes",
+        "none   none",
         "peers:",
         "  - id  1",
         "    up  no",
         "  - none",
         "  - x",
-        "slow        none",
+        "slow   none",
         "pool:",
         "  bytes  7",
     ]
