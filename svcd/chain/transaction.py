@@ -7,7 +7,6 @@ svcd/pages/static/transaction.mjs.
 """
 
 import re
-from base64 import b32encode
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final
@@ -28,6 +27,7 @@ _FIELDS: Final = frozenset(
 _PLAIN_PAYLOAD: Final = frozenset(("recipient", "amount"))
 _REFERENCED_PAYLOAD: Final = _PLAIN_PAYLOAD | {"paymentReference"}
 _REFERENCE: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _SIGNATURE_DIGITS: Final = 128
 _SIGNED: Final = b',"signature":"'
 _END: Final = b',"type":%d,"version":%d}' % (TRANSFER, VERSION)
@@ -92,7 +92,7 @@ def check_reference(value: object) -> str:
 
 def new_reference(random: Callable[[int], bytes]) -> str:
     """A fresh payment reference, ``pay_`` and 130 random bits in base32; ``random`` returns so many random bytes."""
-    return f"pay_{b32encode(random(17)).decode('ascii').lower()[:26]}"
+    return "pay_" + "".join(_BASE32[byte & 31] for byte in random(26))
 
 
 def _check_constants(fields: dict[str, object], params: NetworkParams) -> None:
