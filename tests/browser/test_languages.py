@@ -37,7 +37,7 @@ def test_a_german_buyer_reads_german(
     watched.go(checkout_path(order), page)
     chain.pay(FAUCET, SHOP, 250_000_000, order)
     page.wait_for_selector("#payment[data-state=pending]")
-    assert "Noch weniger als eine Minute (0 von 2\N{NO-BREAK SPACE}Bestätigungen)" in page.inner_text("main")
+    assert "Wartet auf den nächsten Block (0 von 2\N{NO-BREAK SPACE}Bestätigungen)" in page.inner_text("main")
     wallet = WalletPage.opened(watched)
     wallet.bring(account.keyfile(tmp_path))
     wallet.view("home")
