@@ -121,6 +121,16 @@ def test_peers_that_come_and_leave_are_told(node: Node) -> None:
     assert len(told) == 2
 
 
+def test_who_posts_a_block_is_named_by_its_endpoint_if_only_one_peer_is_there(node: Node) -> None:
+    first, second = node.remote(1), node.remote(2)
+    node.meet(first, second)
+    assert node.peers.name_of(node.peer(first).address) == first.endpoint
+    node.peer(second).address = node.peer(first).address
+    assert node.peers.name_of(node.peer(first).address) == node.peer(first).address
+    assert node.peers.name_of("203.0.113.200") == "203.0.113.200"
+    assert node.peers.name_of(None) == ""
+
+
 # Greeting
 
 
