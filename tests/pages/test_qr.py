@@ -42,13 +42,21 @@ def test_drawing_decodes_to_the_text(text: str) -> None:
     assert f'<rect width="{side}" height="{side}" fill="#fff"' in svg
 
 
-def of_the_wallet(address: str) -> set[tuple[int, int]]:
-    """The dark modules of the drawing that the wallet's page makes itself, without the quiet zone."""
-    program = f"import {{ qrPath }} from {json.dumps(str(QR_MODULE))}; console.log(qrPath({json.dumps(address)}));"
+def drawn_by_the_pages(*texts: str) -> list[set[tuple[int, int]]]:
+    """For each text the dark modules of the drawing that the pages make themselves, without the margin."""
+    program = (
+        f"import {{ qrCode }} from {json.dumps(str(QR_MODULE))};"
+        f"console.log(JSON.stringify({json.dumps(texts)}.map(qrCode)));"
+    )
     command = ["node", "--input-type=module", "--eval", program]
-    path = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert re.fullmatch(r"(?:M[0-9]+ [0-9]+h1v1h-1z)+\n", path)
-    return {(int(x) - 4, int(y) - 4) for x, y in re.findall(r"M(\d+) (\d+)", path)}
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    codes = []
+    for code in json.loads(answer):
+        assert re.fullmatch(r"(?:M[0-9]+ [0-9]+h1v1h-1z)+", code["path"])
+        dark = {(int(x) - 4, int(y) - 4) for x, y in re.findall(r"M(\d+) (\d+)", code["path"])}
+        assert code["side"] == max(max(place) for place in dark) + 9
+        codes.append(dark)
+    return codes
 
 
 def scanned(dark: set[tuple[int, int]]) -> list[str]:
@@ -58,7 +66,7 @@ def scanned(dark: set[tuple[int, int]]) -> list[str]:
     for x, y in dark:
         picture.putpixel((x + 4, y + 4), 0)
     larger = picture.resize((10 * side, 10 * side), Image.Resampling.NEAREST)
-    return [each.text for each in zxingcpp.read_barcodes(larger)]
+    return [each.text for each in zxingcpp.read_barcodes(larger, formats=zxingcpp.BarcodeFormat.QRCode)]
 
 
 @needs("node")
@@ -66,10 +74,27 @@ def scanned(dark: set[tuple[int, int]]) -> list[str]:
 @pytest.mark.parametrize("key", [bytes(32), bytes(range(32)), b"\xff" * 32], ids=["zeros", "range", "ones"])
 def test_the_wallet_draws_the_code_of_its_address_itself(key: bytes, params: NetworkParams) -> None:
     address = encode_address(key_hash(key), params.address_prefix)
-    dark = of_the_wallet(address)
+    [dark] = drawn_by_the_pages(address)
     assert scanned(dark) == [address]
     # As many wrong bytes as the code corrects, so none was wrong before.
-    assert scanned(dark ^ {(28, 27), (28, 23), (28, 19), (28, 15), (28, 11), (26, 11), (26, 15)}) == [address]
+    wrong = {(28, 27), (28, 23), (28, 19), (28, 15), (28, 11), (26, 11), (26, 15)}
+    assert scanned(dark ^ wrong) == [address]
+
+
+FULL = (17, 32, 53, 78, 106, 134, 154, 192, 230, 271, 321, 367, 425)
+"""Bytes that a code of each version from 1 on holds, at the lowest level of error correction."""
+
+
+@needs("node")
+def test_the_pages_draw_codes_of_every_length_up_to_425_bytes() -> None:
+    text = "https://shop.example/wallet/#pay=" + quote(URI, safe="") + "x" * 300
+    texts = [text[:length] for full in FULL for length in (full, full + 1)][:-1]
+    codes = drawn_by_the_pages(*texts)
+    assert [scanned(dark) for dark in codes] == [[each] for each in texts]
+    matrices = [segno.make_qr(text[:full], error="l", mask=2, mode="byte", boost_error=False).matrix for full in FULL]
+    assert [dark for _, dark in codes[::2]] == [
+        {(x, y) for y, row in enumerate(matrix) for x, dark in enumerate(row) if dark} for matrix in matrices
+    ]
 
 
 @pytest.mark.parametrize("text", [FAUCET, URI])

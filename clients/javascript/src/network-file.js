@@ -79,7 +79,8 @@ export async function parseNetwork(text) {
   } catch {
     throw new InvalidInput("this is not JSON: give the output of svc network show --json");
   }
-  const { name, unit = DEFAULT_UNIT, rules, changes, genesisHash } = table(value, "the file", ["name", "rules", "changes", "genesisHash"]);
+  const file = table(value, "the file", ["name", "rules", "changes", "genesisHash"]);
+  const { name, unit = DEFAULT_UNIT, rules, changes, genesisHash } = file;
   table(rules, "rules", RULES);
   const unknown = Object.keys(rules).find((rule) => !RULES.includes(rule));
   const old = "this version of svc-pay may be too old for it";

@@ -183,7 +183,7 @@ export function ticked(box, error) {
 
 /** Judge the text of a field; a Problem is marked as being about it.
  * @template T
- * @param {HTMLInputElement} field
+ * @param {HTMLInputElement | HTMLTextAreaElement} field
  * @param {(text: string) => T} judge */
 export function judged(field, judge) {
   try {
@@ -220,6 +220,14 @@ export function onCopy(button, text, live) {
     },
     () => write(live, message("wallet-script.copy-by-hand")),
   );
+}
+
+/** Draw a QR code (qr.mjs) into an SVG that has a rectangle and a path.
+ * @type {(where: Element, code: { side: number, path: string }) => void} */
+export function drawCode(where, { side, path }) {
+  where.setAttribute("viewBox", `0 0 ${side} ${side}`);
+  for (const name of ["width", "height"]) where.querySelector("rect")?.setAttribute(name, `${side}`);
+  where.querySelector("path")?.setAttribute("d", path);
 }
 
 /** Hand a text to the person as a file.

@@ -14,5 +14,7 @@ export const isDepth = (count) => typeof count === "number" && Number.isInteger(
 export const isReference = (text) => typeof text === "string" && REFERENCE.test(text) && !/^\.\.?$/.test(text);
 
 /** A payment reference that nobody has used: pay_ and 130 random bits in base32, as a node makes one. */
-export const newReference = () =>
-  `pay_${Array.from(crypto.getRandomValues(new Uint8Array(26)), (byte) => "abcdefghijklmnopqrstuvwxyz234567"[byte & 31]).join("")}`;
+export function newReference() {
+  const random = crypto.getRandomValues(new Uint8Array(26));
+  return `pay_${Array.from(random, (byte) => "abcdefghijklmnopqrstuvwxyz234567"[byte & 31]).join("")}`;
+}
