@@ -2,6 +2,7 @@
 
 import { argon2id } from "./argon2.mjs";
 import { evaluating } from "./chain-proof.mjs";
+import { openDatabase, outcome } from "./database.mjs";
 import { networkCalled, provenAccount, Unanswered } from "./light-node.mjs";
 import { InvalidProof } from "./errors.mjs";
 
@@ -38,23 +39,6 @@ const right = (seconds) => tell({ kind: "checked", key: "wallet-script.checked",
  * @type {(time: number) => number} */
 const since = (time) => (Date.now() < time ? Infinity : Date.now() - time);
 
-/** @template T
- * @param {IDBRequest<T>} request
- * @returns {Promise<T>} */
-const outcome = (request) =>
-  new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
-  });
-
-async function opened() {
-  const opening = indexedDB.open("svc-chain", 1);
-  opening.onupgradeneeded = () => opening.result.createObjectStore(BLOCKS);
-  const database = await outcome(opening);
-  database.onversionchange = () => database.close();
-  return database;
-}
-
 /** @type {(path: string) => Promise<string>} */
 const ask = (path) =>
   new Promise((resolve, reject) => {
@@ -86,7 +70,7 @@ async function provenBy({ network, address }, database) {
 
 /** @type {(claim: Claim) => Promise<void>} */
 async function check(claim) {
-  const database = await opened();
+  const database = await openDatabase("svc-chain", (database) => database.createObjectStore(BLOCKS));
   const { proven, tip } = await provenBy(claim, database).finally(() => database.close());
   if (isSame(proven, claim)) {
     last = { balance: proven.balance, nonce: proven.nonce, at: Date.now() };

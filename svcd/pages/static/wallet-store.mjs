@@ -1,48 +1,28 @@
 // What this browser keeps for the wallet, in IndexedDB: the keyfile (the seed is sealed in it) and signed payments.
 
+import { changed, noStorage, openDatabase, outcome } from "./database.mjs";
 import { render } from "./keyfile.mjs";
-import { Problem } from "./problem.mjs";
 import { haveSameSigned } from "./signed.mjs";
-import { message } from "./texts.mjs";
 
 /** @import { Keyfile } from "./keyfile.mjs" */
 /** @import { Payment } from "./paying.mjs" */
 
 const NAME = "svc-wallet";
-const VERSION = 1;
 const KEYFILE = "keyfile";
 /** Beside the keyfile, in the same objects. */
 const GENESIS_HASH = "genesis-hash";
 const PAYMENTS = "payments";
 
-/** @template T
- * @param {IDBRequest<T>} request
- * @returns {Promise<T>} */
-const outcome = (request) =>
-  new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
-  });
-
-/** @type {(cause: unknown) => Problem} */
-function noStorage(cause) {
-  const name = cause instanceof Error ? cause.name : String(cause);
-  return new Problem("no-storage", message("wallet-script.no-storage", { cause: name }));
-}
-
 /** The opened store; throws `no-storage`, as all that is done with it may.
  * @type {(factory?: IDBFactory) => Promise<Store>} */
 export async function openStore(factory = globalThis.indexedDB) {
   try {
-    const opening = factory.open(NAME, VERSION);
-    opening.onupgradeneeded = () => {
-      opening.result.createObjectStore(KEYFILE);
-      opening.result.createObjectStore(PAYMENTS, { keyPath: "id" });
+    /** @type {(database: IDBDatabase) => void} */
+    const make = (database) => {
+      database.createObjectStore(KEYFILE);
+      database.createObjectStore(PAYMENTS, { keyPath: "id" });
     };
-    const database = await outcome(opening);
-    // Another tab that brings a newer version must not wait for this one.
-    database.onversionchange = () => database.close();
-    return new Store(database);
+    return new Store(await openDatabase(NAME, make, factory));
   } catch (cause) {
     throw noStorage(cause);
   }
@@ -157,13 +137,7 @@ export class Store {
   /** @type {(name: string, order: (objects: IDBObjectStore) => unknown) => Promise<void>} */
   async #write(name, order) {
     try {
-      const transaction = this.#database.transaction(name, "readwrite", { durability: "strict" });
-      const done = new Promise((resolve, reject) => {
-        transaction.oncomplete = () => resolve(undefined);
-        transaction.onabort = () => reject(transaction.error);
-      });
-      order(transaction.objectStore(name));
-      await done;
+      await changed(this.#database, name, order);
     } catch (cause) {
       throw noStorage(cause);
     }
