@@ -6,7 +6,7 @@ import { formatAmount, wireNumber } from "./units.mjs";
 
 /** The last time that JavaScript has, in Unix milliseconds. */
 const LAST = 8_640_000_000_000_000n;
-const COLUMNS = "date (UTC),type,amount,fee,change,counterparty,reference,txid,height,confirmations";
+const COLUMNS = "date (UTC),type,amount,fee,change,counterparty,reference,txid,height,confirmations".split(",");
 /** @type {Record<string, bigint>} */
 const SIGNS = { allocation: 1n, received: 1n, reward: 1n, sent: -1n, self: 0n };
 
@@ -21,8 +21,8 @@ function cell(value) {
 /** @type {(value: unknown) => boolean} */
 const isCell = (value) => value === null || typeof value === "string";
 
-/** The row of an entry, or null if it makes no sense.
- * @type {(entry: Entry | null) => string | null} */
+/** The cells of an entry, or null if it makes no sense.
+ * @type {(entry: Entry | null) => unknown[] | null} */
 function row(entry) {
   const { type, counterparty, reference, txid, height, confirmations } = entry ?? {};
   const [amount, fee, time] = [entry?.amount, entry?.fee, entry?.time].map(wireNumber);
@@ -32,12 +32,16 @@ function row(entry) {
   const change = SIGNS[type] * amount - fee;
   const date = new Date(Number(time)).toISOString().replace("T", " ").slice(0, 19);
   const values = [date, type, formatAmount(amount), formatAmount(fee), formatAmount(change)];
-  return [...values, counterparty, reference, txid, height, confirmations].map(cell).join();
+  return [...values, counterparty, reference, txid, height, confirmations];
 }
+
+/** Rows as CSV (RFC 4180), in which no cell is a formula.
+ * @type {(rows: unknown[][]) => string} */
+export const csvOf = (rows) => rows.map((cells) => `${cells.map(cell).join()}\r\n`).join("");
 
 /** The entries of a statement (docs/http.md) as CSV with a header (RFC 4180); null if one makes no sense.
  * @type {(entries: (Entry | null)[]) => string | null} */
 export function statementCsv(entries) {
   const rows = entries.map(row);
-  return rows.includes(null) ? null : `${[COLUMNS, ...rows].join("\r\n")}\r\n`;
+  return rows.includes(null) ? null : csvOf([COLUMNS, ...rows.filter((each) => each !== null)]);
 }

@@ -107,7 +107,9 @@ test("the first block is asked for again, if it is deleted after the status, and
 
 test("whether an order is paid is asked of the blocks that the node has", async () => {
   const { devnet, node } = deleting(1);
-  assert.deepEqual(await node.payment(ORDER), { state: "unpaid", txid: null, first: 7n });
+  const { told, ...found } = await node.payment(ORDER);
+  assert.deepEqual(found, { state: "unpaid", txid: null, first: 7n });
+  assert.equal(told.reference, ORDER.reference);
   assert.deepEqual(
     devnet.asked.map((path) => new URLSearchParams(path.split("?")[1]).get("sinceHeight")),
     [null, "7"],
