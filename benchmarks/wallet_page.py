@@ -57,8 +57,8 @@ class _Traffic:
         self.sizes[told["requestId"]] = told["encodedDataLength"]
 
 
-def visit(context: BrowserContext, url: str, *, slow: bool = False) -> Visit:
-    """Open the wallet of the node at ``url`` in a new tab, on a ``slow`` line or without a limit, and close the tab."""
+def visit(context: BrowserContext, url: str, *, path: str = "/wallet/", slow: bool = False) -> Visit:
+    """Open wallet or till of the node at ``url`` in a new tab, on a ``slow`` line or without a limit, and close it."""
     page, traffic = context.new_page(), _Traffic()
     tools = context.new_cdp_session(page)
     tools.on("Network.requestWillBeSent", traffic.begun)
@@ -71,7 +71,7 @@ def visit(context: BrowserContext, url: str, *, slow: bool = False) -> Visit:
         limits = {"latency": ROUND_TRIP, "downloadThroughput": rate, "uploadThroughput": rate}
         tools.send("Network.emulateNetworkConditions", {"offline": False, **limits})
     began = time.perf_counter()
-    page.goto(f"{url}/wallet/", wait_until="commit")
+    page.goto(f"{url}{path}", wait_until="commit")
     page.wait_for_selector(_USABLE)
     seconds = time.perf_counter() - began
     page.wait_for_load_state("networkidle")

@@ -169,6 +169,7 @@ class Layout:
     def _footer(self, page: Page) -> Tag:
         parts = [tag("span", self._params.chain_id)]
         if page.searchable:
+            parts.append(tag("a", message("frame.till"), href="/till/"))
             parts.append(tag("a", message("frame.reference"), href="/reference/"))
         if page.json:
             parts.append(tag("a", message("frame.json"), href=page.json, rel="alternate", type="application/json"))

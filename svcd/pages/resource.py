@@ -22,7 +22,7 @@ from svcd.pages.representations import GZIP, Negotiated, compressed, takes_gzip
 from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM, SECURITY_HEADERS_WITH_WORKER
 from svcd.pages.search import SearchPage
 from svcd.pages.sources import Sources
-from svcd.pages.static_files import StaticPage, WalletPage, static_files
+from svcd.pages.static_files import ScriptedPages, StaticPage, static_files
 from svcd.pages.texts import Catalogue, Catalogues, Message, load
 from svcd.web.api import Presentation, SiteContext
 from svcd.web.request import IncomingRequest
@@ -50,7 +50,7 @@ _PAGES: Final = (
     CheckoutPage,
     ProofPage,
 )
-_REDIRECTS: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/", b"/proof": b"/proof/", b"/reference": b"/reference/"}
+_REDIRECTS: Final = {path: path + b"/" for path in (b"/pay", b"/wallet", b"/till", b"/proof", b"/reference")}
 _VARY: Final = (b"Vary", b"Accept-Language, Accept-Encoding")
 CACHE_SIZE: Final = 128
 """Rendered pages, of a few kilobytes each, that are kept for further requests."""
@@ -75,8 +75,8 @@ def pages_resource(sources: Sources, hosts: PageHosts | None, catalogues: Catalo
     """
     files, texts = static_files(), catalogues or load(unit=sources.params.unit)
     layout = Layout(sources.params, sources.peers, url=files.url)
-    wallet = WalletPage(layout, files.html("wallet.html"), sources.links)
-    pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), wallet, files]
+    scripted = ScriptedPages(layout, files, sources.links)
+    pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), scripted, files]
 
     def made(site: SiteContext, describe: Describe) -> Resource:
         reference = ApiReferencePage(layout, texts.choose(b""), describe, sources.worker, sources.origin)

@@ -1,4 +1,4 @@
-"""Scripts, styles and pictures, served from memory under names that change with the content, and the wallet's page.
+"""Scripts, styles and pictures, served from memory under names that change with the content; wallet and till.
 
 A browser may keep a file with such a name for ever and never ask again. Every file also has its plain name, under which
 it is served as it is in the folder ``static`` (docs/pages.md "Files").
@@ -34,11 +34,14 @@ _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
 }
 """Browsers run a module only with a JavaScript type, and ``nosniff`` forbids them to guess it."""
 PAGE: Final = "wallet.html"
+TILL_PAGE: Final = "till.html"
 WORD_LIST: Final = "bip39-english.txt"
 WORKERS: Final = ("light-worker.mjs", "proof-worker.mjs")
 ICON: Final = "icon.svg"
 WALLET_SCRIPT: Final = "wallet-script"
-"""The section of the texts that only the scripts of the wallet need."""
+"""The section of the texts that the scripts of the wallet need, and those of the till."""
+TILL_SCRIPT: Final = "till-script"
+"""The section of the texts that only the scripts of the till need."""
 _NO_POLICY: Final = '<script type="application/json" id="link-policy">{}</script>'
 _PREFIX: Final = "/static/"
 _DRAWN_LETTER: Final = re.compile(rb"<path .*/>")
@@ -140,9 +143,14 @@ def _negotiated(name: str, data: bytes, headers: Headers) -> Negotiated:
     return Negotiated(data, kind, (*policy, *headers), revalidated=True)
 
 
-def wallet_html(template: str, catalogue: Catalogue, links: str = "{}") -> bytes:
-    """The page of the wallet in a language; ``links`` is the JSON of the link policy."""
-    texts = f'<script type="application/json" id="texts">{catalogue.for_scripts(SCRIPT, WALLET_SCRIPT)}</script>\n'
+def wallet_html(template: str, catalogue: Catalogue, links: str = "{}", *more: str) -> bytes:
+    """The page of the wallet, or another such page, in a language.
+
+    ``links`` is the JSON of the link policy; ``more`` are sections of texts that the scripts of another page need.
+    """
+    scripts = catalogue.for_scripts(SCRIPT, WALLET_SCRIPT, *more)
+    texts = f'<script type="application/json" id="texts">{scripts}</script>
+'
     unit = "" if catalogue.unit == DEFAULT_UNIT else f' data-unit="{catalogue.unit}"'
     filled = catalogue.fill(template).replace('<html lang="en">', f'<html lang="{catalogue.language}"{unit}>', 1)
     judging = filled.replace(_NO_POLICY, _NO_POLICY.replace("{}", links), 1)
@@ -157,26 +165,41 @@ class StaticPage:
 
 
 @define
-class WalletPage:
-    """The target of a payment request's ``walletPath``; only the scripts read the payment from the address."""
+class _ScriptedPage:
+    """A page of which a script makes what people see, with the link policy and the warnings about the node."""
 
     _layout: Layout
     _html: str
     _links: LinkPolicySource
+    _headers: Headers
+    _texts: tuple[str, ...] = ()
+    """Sections of texts that the page needs beside those of the wallet."""
     _drawn: dict[str, Cached[Negotiated]] = field(init=False, factory=lambda: defaultdict(Cached))
     """By language."""
 
-    @page("/wallet/", "The wallet", cost=1)
-    def wallet(self) -> StaticPage:
-        """Answer GET /wallet/."""
-        return StaticPage(self._in_language)
-
-    def _in_language(self, catalogue: Catalogue) -> Negotiated:
+    def in_language(self, catalogue: Catalogue) -> Negotiated:
         drawn, links = self._drawn[catalogue.language], self._links()
         return drawn.get((self._layout.warning(), links), lambda: self._draw(catalogue, links))
 
     def _draw(self, catalogue: Catalogue, links: LinkPolicy) -> Negotiated:
         # Addresses and hosts contain nothing that has to be escaped in HTML.
-        html = wallet_html(self._html, catalogue, json.dumps(links.script_data))
-        headers = (*WALLET_HEADERS, VARY)
-        return Negotiated(self._layout.insert_warnings(html, catalogue), HTML, headers)
+        html = wallet_html(self._html, catalogue, json.dumps(links.script_data), *self._texts)
+        return Negotiated(self._layout.insert_warnings(html, catalogue), HTML, (*self._headers, VARY))
+
+
+class ScriptedPages:
+    """The wallet and the till, which are the same for every client of one language."""
+
+    def __init__(self, layout: Layout, files: StaticFiles, links: LinkPolicySource) -> None:
+        self._wallet = _ScriptedPage(layout, files.html(PAGE), links, WALLET_HEADERS)
+        self._till = _ScriptedPage(layout, files.html(TILL_PAGE), links, (), (TILL_SCRIPT,))
+
+    @page("/wallet/", "The wallet", cost=1)
+    def wallet(self) -> StaticPage:
+        """Answer GET /wallet/, the target of a payment request's ``walletPath``; only scripts read the payment."""
+        return StaticPage(self._wallet.in_language)
+
+    @page("/till/", "The till", cost=1)
+    def till(self) -> StaticPage:
+        """Answer GET /till/."""
+        return StaticPage(self._till.in_language)

@@ -36,6 +36,7 @@ WITH_WORKER = ["/wallet/", "/proof/"]
 WITHOUT_FORM = [
     PAY,
     *WITH_WORKER,
+    "/till/",
     "/reference/",
     "/pay",
     f"/qr.svg?data={FAUCET}",
@@ -80,7 +81,7 @@ def test_no_file_is_a_service_worker(still: Shown, target: str) -> None:
     assert still.ask(target).status == 200
 
 
-@pytest.mark.parametrize("target", [*SEARCHABLE, PAY, "/wallet/"])
+@pytest.mark.parametrize("target", [*SEARCHABLE, PAY, "/wallet/", "/till/"])
 def test_pages_are_html_and_not_cached(still: Shown, target: str) -> None:
     response = still.ask(target)
     assert (response.status, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
@@ -113,6 +114,7 @@ def test_json_routes_are_unaffected(still: Shown) -> None:
         ("/pay?amount=1&label=a%20b", "/pay/?amount=1&label=a%20b"),
         ("/wallet?pay=svc%3Ax", "/wallet/?pay=svc%3Ax"),
         ("/wallet", "/wallet/"),
+        ("/till", "/till/"),
         ("/reference", "/reference/"),
         ("/wallet?a=\"<'>", "/wallet/?a=%22%3C'%3E"),
     ],

@@ -13,7 +13,7 @@ from svcd import pages
 from svcd.pages.bundles import imported_modules
 from svcd.pages.html import tag
 from svcd.pages.layout import flattened
-from svcd.pages.static_files import WALLET_SCRIPT
+from svcd.pages.static_files import TILL_SCRIPT, WALLET_SCRIPT
 from svcd.pages.texts import SCRIPT, Catalogue, Catalogues, Message, load, message
 from tests.chains import COIN
 from tests.pages.conftest import Shown as Shown
@@ -171,7 +171,8 @@ def test_every_message_of_a_script_is_sent_to_it() -> None:
         # What the worker of the wallet says, the wallet shows. The other worker takes from modules of the wallet only
         # functions that say nothing.
         wallet = ("wallet.mjs", "wallet-scan.mjs", "light-worker.mjs", "proof-worker.mjs")
-        sent = {SCRIPT, WALLET_SCRIPT} if entry in wallet else {SCRIPT}
+        sent = {SCRIPT, WALLET_SCRIPT} if entry in (*wallet, "till.mjs") else {SCRIPT}
+        sent |= {TILL_SCRIPT} if entry == "till.mjs" else set()
         for name in bundled(entry):
             for key in re.findall(r'"([a-z-]+\.[a-z0-9-]+)"', SCRIPTS[name]):
                 if key.split(".")[0] in ENGLISH:
@@ -275,7 +276,7 @@ def test_every_text_of_every_page_is_in_the_catalogue(open_node: Callable[..., N
             "/search?q=2",
             "/search?q=!!",
         ),
-        *(f"{pay}order-1", f"{pay}2", f"{pay}9&until=1", f"{pay}9", "/pay/", "/wallet/", "/777"),
+        *(f"{pay}order-1", f"{pay}2", f"{pay}9&until=1", f"{pay}9", "/pay/", "/wallet/", "/till/", "/777"),
     ]
     for target in targets:
         page = Document(shown.ask(target, Accept_Language="eo").body.decode())

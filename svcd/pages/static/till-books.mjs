@@ -1,0 +1,64 @@
+// The view of the orders of a day, with their sum, and the file of them.
+
+import { coins } from "./amounts.mjs";
+import { csvOf } from "./statement-csv.mjs";
+import { message } from "./texts.mjs";
+import { list } from "./till-list.mjs";
+import { dayOf, rowsOf, slugOf, timeOf, totalsOf } from "./till-orders.mjs";
+import { byId, download, element, onClick, write, writeAmount } from "./wallet-dom.mjs";
+
+/** @import { Order } from "./till-orders.mjs" */
+/** @import { Settings } from "./till-store.mjs" */
+/** @import { Till } from "./till.mjs" */
+
+const days = () => byId("orders-day", HTMLSelectElement);
+
+/** @type {(till: Till, day: string) => Order[]} */
+const ordersOf = ({ orders }, day) =>
+  [...orders.values()].filter((order) => order.day === day && (order.made !== null || order.payments.length > 0));
+
+/** A day as this language writes it.
+ * @type {(day: string) => string} */
+function nameOf(day) {
+  const [, year, month, date] = (/^(....)(..)(..)$/.exec(day) ?? []).map(Number);
+  return new Date(year, month - 1, date).toLocaleDateString(document.documentElement.lang, { dateStyle: "full" });
+}
+
+/** @type {(till: Till) => void} */
+export function wireBooks(till) {
+  days().addEventListener("change", () => enterBooks(till));
+  onClick(byId("orders-export"), () => {
+    const day = days().value;
+    const { name } = /** @type {Settings} */ (till.settings);
+    const orders = ordersOf(till, day).sort((one, other) => timeOf(one) - timeOf(other));
+    download(`${slugOf(name)}-${day}.csv`, csvOf(rowsOf(orders, till.height)), "text/csv");
+    write(byId("orders-live"), message("wallet-script.file-handed"));
+  });
+}
+
+/** Show the books of the day that is chosen, if they are open: today's at first.
+ * @type {(till: Till) => void} */
+export function enterBooks(till) {
+  const { settings, height, synced } = till;
+  if (document.body.dataset.view !== "orders" || settings === null) return;
+  const today = dayOf(Date.now(), settings.turn);
+  const known = new Set([today, ...[...till.orders.values()].map(({ day }) => day)]);
+  const choice = [...known].sort().reverse();
+  const chosen = choice.includes(days().value) ? days().value : today;
+  if (days().dataset.shown !== choice.join()) {
+    days().dataset.shown = choice.join();
+    days().replaceChildren(...choice.map((day) => element("option", { value: day, textContent: nameOf(day) })));
+  }
+  days().value = chosen;
+  const orders = ordersOf(till, chosen);
+  const { count, sum, seen, back } = totalsOf(orders, height);
+  writeAmount(byId("orders-sum"), sum);
+  write(byId("orders-count"), message("till-script.orders", { count }));
+  byId("orders-seen").hidden = seen === 0n;
+  if (seen > 0n) write(byId("orders-seen"), message("till-script.sum-seen", { amount: coins(seen) }));
+  byId("orders-back").hidden = back === 0n;
+  if (back > 0n) write(byId("orders-back"), message("till-script.sum-back", { amount: coins(back) }));
+  byId("orders-incomplete").hidden = till.complete;
+  byId("orders-empty").hidden = orders.length > 0;
+  list(byId("orders-list"), orders, height, synced);
+}

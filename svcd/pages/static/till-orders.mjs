@@ -1,0 +1,328 @@
+// The orders of a till: their references, what the chain says of them, and the books of a day. Nothing here asks or keeps.
+
+import { isReference } from "./orders.mjs";
+import { must } from "./problem.mjs";
+import { message } from "./texts.mjs";
+import { formatAmount, GREATEST, unitsOf, wireNumber } from "./units.mjs";
+
+/** @import { Fields, TransferRecord } from "./node.mjs" */
+/** @typedef {{ name: string, price: bigint }} Item of the price list, in base units. */
+/** @typedef {Item & { count: number }} Line of an order. */
+/** @typedef {{ txid: string, other: string | null, amount: bigint, height: bigint | null, time: number }} Payment or refund:
+ * `other` is who sent the payment or gets the refund, null while nobody has told; `height` is null in the mempool. */
+/**
+ * @typedef {object} Order
+ * @property {string} reference for a payment under no reference the first half of its txid
+ * @property {string} till whose order it is (`tillOf`)
+ * @property {string} day YYYYMMDD
+ * @property {bigint | null} amount base units; null for a payment under no reference
+ * @property {number} rule the confirmations after which goods are handed over; 0: once the payment is seen
+ * @property {Line[]} lines empty where another device has made it
+ * @property {number | null} made when this device made it, in Unix milliseconds
+ * @property {number | null} left when it was called off
+ * @property {number | null} done when the goods were handed over
+ * @property {bigint} settled how much of what it owes was settled otherwise, such as in cash
+ * @property {boolean} reached whether it was paid once
+ * @property {Payment[]} payments under its reference, of any amount
+ * @property {Payment[]} refunds
+ */
+/** @typedef {"waiting" | "left" | "seen" | "confirming" | "paid" | "late" | "wrong" | "undone" | "unknown"} State */
+/** @typedef {{ state: State, confirmations: number, received: bigint, back: bigint, owed: bigint, twice: boolean,
+ *   urgent: boolean }} Standing in base units. `owed` is what arrived and pays nothing, without what was refunded; where a
+ * payment was undone, what the goods cost. It is `urgent` unless all of that is settled. */
+/** @typedef {{ txid: string, sender: string, recipient: string, amount: bigint, reference: string | null,
+ *   height: bigint | null, time: number | null }} Transfer */
+/** @typedef {{ transfers: Transfer[], since: bigint, height: bigint, begun: number, whole: boolean }} Listing all transfers
+ * of the recipient in the mempool, and in the blocks from `since` to `height`, from the time `begun` on; if it is not
+ * `whole`, blocks were replaced meanwhile, or there were too many, and some are missing. */
+
+const MAX_ITEMS = 60;
+const MAX_ITEM = 40;
+const MAX_SLUG = 18;
+const RANDOM = 8;
+const ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789";
+const REFUND = "refund:";
+/** A reference of a till: its name, the day, eight random characters, the amount in coins. */
+const FORM = /^([a-z0-9-]+)-([0-9]{8})-([a-z2-9]{8})-([0-9.]+)$/;
+
+/** The name of a till as references have it: "Bar 1" is bar-1; "" if it has no letter and no digit of those.
+ * @type {(name: string) => string} */
+export function slugOf(name) {
+  const plain = name.replaceAll("ß", "ss").normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+  return plain.replace(/[^a-z0-9]+/g, "-").replace(/^-/, "").slice(0, MAX_SLUG).replace(/-$/, "");
+}
+
+/** What tells the orders of a till from those of another: two devices with the same three have the same orders.
+ * @type {(genesisHash: string, recipient: string, name: string) => string} */
+export const tillOf = (genesisHash, recipient, name) => `${genesisHash} ${recipient} ${slugOf(name)}`;
+
+/** The day in this place, which begins at the hour `turn`: a bar that closes at three counts the night as the day before.
+ * @type {(time: number, turn: number) => string} */
+export function dayOf(time, turn) {
+  const moment = new Date(time);
+  moment.setHours(moment.getHours() - turn);
+  const [month, date] = [moment.getMonth() + 1, moment.getDate()].map((each) => `${each}`.padStart(2, "0"));
+  return `${moment.getFullYear()}${month}${date}`;
+}
+
+/** Eight characters from so many random bytes.
+ * @type {(bytes: Uint8Array) => string} */
+export const charactersOf = (bytes) => [...bytes.slice(0, RANDOM)].map((each) => ALPHABET[each % 32]).join("");
+
+/** The reference of an order, which names till, day and amount, so that another device finds all of them on the chain.
+ * @type {(slug: string, day: string, random: string, amount: bigint) => string} */
+export const referenceOf = (slug, day, random, amount) => `${slug}-${day}-${random}-${formatAmount(amount)}`;
+
+/** Day and amount in a reference of this till; null for any other.
+ * @type {(reference: string, slug: string) => { day: string, amount: bigint } | null} */
+export function orderIn(reference, slug) {
+  const [, named, day, , coins] = FORM.exec(reference) ?? [];
+  const amount = named === slug && isReference(reference) ? unitsOf(coins) : null;
+  if (amount === null || amount < 1n || amount > GREATEST || formatAmount(amount) !== coins) return null;
+  return { day, amount };
+}
+
+/** The items of a price list, one on a line with its price behind it: "Tea 2.5". Throws `prices`.
+ * @type {(text: string, priceOf: (text: string) => bigint) => Item[]} */
+export function pricesIn(text, priceOf) {
+  /** @type {Item[]} */
+  const items = [];
+  text.split("\n").forEach((line, at) => {
+    if (line.trim() === "") return;
+    const [, name, written] = /^\s*(.*\S)\s+(\S+)\s*$/.exec(line) ?? [];
+    let price = null;
+    try {
+      price = name === undefined ? null : priceOf(written);
+    } catch {
+      // Said below, with the number of the line.
+    }
+    must(price !== null, "prices", message("till-script.price-line", { line: at + 1 }));
+    must([...name].length <= MAX_ITEM, "prices", message("till-script.price-name", { line: at + 1, most: MAX_ITEM }));
+    items.push({ name, price });
+  });
+  must(items.length <= MAX_ITEMS, "prices", message("till-script.prices-most", { most: MAX_ITEMS }));
+  return items;
+}
+
+/** What all lines cost together.
+ * @type {(lines: Line[]) => bigint} */
+export const sumOf = (lines) => lines.reduce((sum, { price, count }) => sum + price * BigInt(count), 0n);
+
+/** An order about which nothing is known but its reference.
+ * @type {(reference: string, till: string, day: string, amount: bigint | null, rule: number) => Order} */
+const blank = (reference, till, day, amount, rule) => {
+  const untouched = { lines: [], made: null, left: null, done: null, settled: 0n, reached: false };
+  return { reference, till, day, amount, rule, ...untouched, payments: [], refunds: [] };
+};
+
+/** A new order of this device.
+ * @type {(reference: string, till: string, rule: number, lines: Line[], now: number) => Order} */
+export function newOrder(reference, till, rule, lines, now) {
+  const found = orderIn(reference, till.split(" ")[2]);
+  if (found === null) throw new RangeError(reference);
+  return { ...blank(reference, till, found.day, found.amount, rule), lines, made: now };
+}
+
+/** The payment URI of an order; the wallet of the buyer shows the label.
+ * @type {(order: Order, recipient: string, label: string) => string} */
+export function uriOf({ reference, amount, rule }, recipient, label) {
+  const shown = label === "" ? "" : `&label=${encodeURIComponent(label)}`;
+  return `svc:${recipient}?amount=${formatAmount(amount ?? 0n)}&ref=${reference}&confirmations=${Math.max(rule, 1)}${shown}`;
+}
+
+/** The payment URI by which the wallet of the shop refunds a payment; null while nobody has told who sent that.
+ * @type {(order: Order, payment: Payment, label: string) => string | null} */
+export function refundOf({ reference }, { other, amount }, label) {
+  if (other === null) return null;
+  return `svc:${other}?amount=${formatAmount(amount)}&ref=${REFUND}${reference}&confirmations=1&label=${encodeURIComponent(label)}`;
+}
+
+/** @type {(payment: Payment, height: bigint) => number} */
+const depthOf = ({ height: at }, height) => (at === null || at > height ? 0 : Number(height - at) + 1);
+
+/** @type {(payments: Payment[]) => bigint} */
+const total = (payments) => payments.reduce((sum, { amount }) => sum + amount, 0n);
+
+/** How an order stands when the newest block has this height.
+ * @type {(order: Order, height: bigint) => Standing} */
+export function standingOf(order, height) {
+  const { amount, rule, payments, refunds, left, done, settled, reached } = order;
+  const matching = payments.filter((each) => each.amount === amount);
+  const confirmations = Math.max(0, ...matching.map((each) => depthOf(each, height)));
+  const [received, back] = [total(payments), total(refunds)];
+  const isLate = left !== null && done === null;
+  /** @type {() => State} */
+  const judged = () => {
+    if (amount === null) return "unknown";
+    if (matching.length > 0) {
+      if (confirmations >= rule) return isLate ? "late" : "paid";
+      return confirmations > 0 ? "confirming" : "seen";
+    }
+    if (reached) return "undone";
+    if (payments.length > 0) return "wrong";
+    return left === null ? "waiting" : "left";
+  };
+  const state = judged();
+  const pays = amount !== null && matching.length > 0 && !isLate ? amount : 0n;
+  const surplus = received - pays - back;
+  const owed = state === "undone" ? (amount ?? 0n) : surplus > 0n ? surplus : 0n;
+  return { state, confirmations, received, back, owed, twice: matching.length > 1, urgent: owed > settled };
+}
+
+/** An order that notes whether it was ever paid.
+ * @type {(order: Order, height: bigint) => Order} */
+const noted = (order, height) => (standingOf(order, height).state === "paid" ? { ...order, reached: true } : order);
+
+/** Two records of an order: what people did is in either, and what the chain says in the newer one.
+ * @type {(kept: Order | undefined, newer: Order) => Order} */
+export function joined(kept, newer) {
+  if (kept === undefined) return newer;
+  const lines = kept.lines.length > 0 ? kept.lines : newer.lines;
+  const [made, left, done] = [kept.made ?? newer.made, kept.left ?? newer.left, kept.done ?? newer.done];
+  const rule = kept.made === null ? newer.rule : kept.rule;
+  const settled = kept.settled > newer.settled ? kept.settled : newer.settled;
+  return { ...newer, lines, made, left, done, rule, settled, reached: kept.reached || newer.reached };
+}
+
+/** The order as a node's verification tells it (docs/payments.md); null if that contradicts itself.
+ * @type {(order: Order, told: Fields, now: number) => { order: Order, height: bigint, synced: boolean, more: boolean } | null}
+ * `more` says that there are payments which the verification does not list. */
+export function verified(order, told, now) {
+  const { state, txid, confirmations, matchCount, mismatches, node, tip, requiredConfirmations: needed } = told;
+  const height = wireNumber(/** @type {Fields | null} */ (tip)?.height);
+  const synced = /** @type {Fields | null} */ (node)?.synced;
+  if (height === null || typeof synced !== "boolean" || order.amount === null || !Array.isArray(mismatches)) return null;
+  if (!isCount(confirmations) || !isCount(matchCount) || (state === "unpaid") !== (matchCount === 0)) return null;
+  /** @type {(txid: unknown, amount: bigint | null, depth: unknown, time: number) => Payment | null} */
+  const payment = (txid, amount, depth, time) => {
+    if (!isName(txid) || amount === null || !isCount(depth) || BigInt(depth) > height + 1n) return null;
+    const known = order.payments.find((each) => each.txid === txid);
+    return { txid, other: known?.other ?? null, amount, height: depth > 0 ? height - BigInt(depth) + 1n : null, time };
+  };
+  const wrong = mismatches.map((each) => payment(each?.txid, wireNumber(each?.amount), each?.confirmations, now));
+  const listed = [...wrong];
+  if (state !== "unpaid") {
+    const time = state === "pending" ? BigInt(now) : wireNumber(told.blockTime);
+    const fits = (state === "confirmed") === confirmations >= Number(needed) && (state === "pending") === (confirmations === 0);
+    if (!fits || time === null) return null;
+    listed.unshift(payment(txid, order.amount, confirmations, Number(time)));
+    const others = order.payments.filter((each) => each.amount === order.amount && each.txid !== txid);
+    listed.push(...others.slice(0, matchCount - 1));
+  }
+  const payments = listed.filter((each) => each !== null);
+  if (payments.length < listed.length) return null;
+  const matching = payments.filter(({ amount }) => amount === order.amount).length;
+  const more = matching < matchCount || payments.some(({ other }) => other === null);
+  return { order: noted({ ...order, payments }, height), height, synced, more };
+}
+
+/** Addresses and txids, which become parts of links.
+ * @type {(value: unknown) => value is string} */
+const isName = (value) => typeof value === "string" && /^[0-9a-z]{1,90}$/.test(value);
+
+/** @type {(value: unknown) => value is number} */
+const isCount = (value) => typeof value === "number" && Number.isSafeInteger(value) && value >= 0;
+
+/** A transfer in a list of a node (docs/http.md); null if it makes no sense.
+ * @type {(record: TransferRecord & { blockHeight?: unknown }) => Transfer | null} */
+export function transferIn({ txid, senderAddress: sender, payload, blockHeight, blockTime }) {
+  const amount = wireNumber(payload?.amount);
+  const { recipient, paymentReference: reference = null } = payload ?? {};
+  const [height, time] = blockHeight === undefined ? [null, null] : [wireNumber(blockHeight), wireNumber(blockTime)];
+  if (![txid, sender, recipient].every(isName) || amount === null || (blockHeight !== undefined && (height === null || time === null))) return null;
+  if (reference !== null && typeof reference !== "string") return null;
+  return { txid, sender, recipient: String(recipient), amount, reference, height, time: time === null ? null : Number(time) };
+}
+
+/** The orders that a list of transfers changes, or makes known; `rule` is that of orders which another device has made.
+ * @param {Order[]} orders
+ * @param {Listing} listing
+ * @param {{ till: string, rule: number, turn: number, now: number }} own */
+export function reconciled(orders, { transfers, since, height, begun, whole }, { till, rule, turn, now }) {
+  const [, recipient, slug] = till.split(" ");
+  /** @type {Map<string, Order>} */
+  const found = new Map();
+  /** What the list would not have: it is older, or was seen after the list was begun.
+   * @type {(payments: Payment[]) => Payment[]} */
+  const unlisted = (payments) =>
+    payments.filter(({ height: at, time }) => !whole || (at === null ? time >= begun : at < since || at > height));
+  const before = new Map(orders.map((order) => [order.reference, order]));
+  for (const order of orders)
+    found.set(order.reference, { ...order, payments: unlisted(order.payments), refunds: unlisted(order.refunds) });
+  /** @type {(list: Payment[], transfer: Transfer, other: string) => Payment[]} */
+  const withIt = (list, { txid, amount, height, time }, other) => [
+    ...list.filter((each) => each.txid !== txid),
+    { txid, other, amount, height, time: time ?? now },
+  ];
+  // Those on the chain last: a transfer may have got into a block while the lists were read.
+  const inOrder = [...transfers].sort((one, other) => Number(one.height !== null) - Number(other.height !== null));
+  for (const transfer of inOrder) {
+    if (transfer.recipient !== recipient) continue;
+    const { txid, reference, time } = transfer;
+    const stray = blank(txid.slice(0, 32), till, dayOf(time ?? now, turn), null, rule);
+    const named = reference === null ? null : orderIn(reference, slug);
+    const made = reference !== null && named && blank(reference, till, named.day, named.amount, rule);
+    const fresh = reference === null ? stray : made;
+    if (!fresh) continue;
+    const order = found.get(fresh.reference) ?? fresh;
+    found.set(order.reference, { ...order, payments: withIt(order.payments, transfer, transfer.sender) });
+  }
+  for (const transfer of inOrder) {
+    const order = transfer.sender === recipient && found.get(transfer.reference?.slice(REFUND.length) ?? "");
+    if (!order || !transfer.reference?.startsWith(REFUND)) continue;
+    found.set(order.reference, { ...order, refunds: withIt(order.refunds, transfer, transfer.recipient) });
+  }
+  const all = [...found.values()].map((order) => noted(order, height));
+  return all.filter((order) => chainOf(order) !== chainOf(before.get(order.reference)));
+}
+
+/** What the chain says of an order, to be compared.
+ * @type {(order: Order | undefined) => string} */
+export const chainOf = (order) => {
+  /** @type {(payments: Payment[]) => string[]} */
+  const listed = (payments) => payments.map(({ txid, other, height }) => `${txid} ${other} ${height}`).sort();
+  return order === undefined ? "" : JSON.stringify([listed(order.payments), listed(order.refunds), order.reached]);
+};
+
+/** The books of some orders: how many are paid and their sum, how much of it is in no block yet, and what was refunded.
+ * @type {(orders: Order[], height: bigint) => { count: number, sum: bigint, seen: bigint, back: bigint, urgent: number }} */
+export function totalsOf(orders, height) {
+  const totals = { count: 0, sum: 0n, seen: 0n, back: 0n, urgent: 0 };
+  for (const order of orders) {
+    const { state, confirmations, back, urgent } = standingOf(order, height);
+    totals.back += back;
+    totals.urgent += Number(urgent);
+    if (state !== "paid") continue;
+    totals.count += 1;
+    totals.sum += order.amount ?? 0n;
+    if (confirmations === 0) totals.seen += order.amount ?? 0n;
+  }
+  return totals;
+}
+
+const COLUMNS = "date (UTC),day,reference,items,amount,state,received,refunded,confirmations,txids".split(",");
+
+/** When an order was made, or at least paid, in Unix milliseconds.
+ * @type {(order: Order) => number} */
+export const timeOf = ({ made, payments }) => made ?? Math.min(...payments.map(({ time }) => time));
+
+/** The cells of the books of some orders, with a header.
+ * @type {(orders: Order[], height: bigint) => (string | number)[][]} */
+export const rowsOf = (orders, height) => [
+  COLUMNS,
+  ...orders.map((order) => {
+    const { state, confirmations, received, back, twice } = standingOf(order, height);
+    return [
+      new Date(timeOf(order)).toISOString().replace("T", " ").slice(0, 19),
+      order.day,
+      order.amount === null ? "" : order.reference,
+      order.lines.map(({ name, count }) => `${count} ${name}`).join("; "),
+      order.amount === null ? "" : formatAmount(order.amount),
+      twice ? "twice" : state,
+      formatAmount(received),
+      formatAmount(back),
+      confirmations,
+      order.payments.map(({ txid }) => txid).join(" "),
+    ];
+  }),
+];

@@ -1,0 +1,337 @@
+// The till: what it is made of, which view is shown, and what it asks the node.
+//
+// The part of the address behind # names the view: #sale, #orders, #setup or #order=<reference>, so that reload and back
+// do what people expect. The node keeps nothing for a till, and is asked as by anybody else.
+
+import { blockSeconds } from "./built-in.mjs";
+import { Node, odd } from "./node.mjs";
+import { Poller } from "./polling.mjs";
+import { Problem } from "./problem.mjs";
+import { localTime, message } from "./texts.mjs";
+import { chainOf, standingOf, tillOf, reconciled, transferIn, verified } from "./till-orders.mjs";
+import { enterBooks, wireBooks } from "./till-books.mjs";
+import { enterOrder, showOrder, wireOrder } from "./till-order.mjs";
+import { enterSale, showOpen, wireSale } from "./till-sale.mjs";
+import { enterSetup, wireSetup } from "./till-setup.mjs";
+import { ring } from "./till-sound.mjs";
+import { openTillStore } from "./till-store.mjs";
+import { byId, show, tell, write } from "./wallet-dom.mjs";
+
+/** @import { Network } from "./networks.mjs" */
+/** @import { Listing, Order, Transfer } from "./till-orders.mjs" */
+/** @import { Settings, TillStore } from "./till-store.mjs" */
+
+/** Seconds that the node may wait with the answer for a change, and milliseconds beyond. */
+const WAIT = 10;
+const DEADLINE = 10_000;
+/** How many questions do not wait after one that was not let wait. */
+const PLAIN = 15;
+/** Milliseconds between questions that wait, between those that do not, and about an order that is paid. */
+const PAUSE = 100;
+const EVERY = 2_000;
+const SLOW = 10_000;
+/** Milliseconds between lists of all payments: while there are open orders, and else. */
+const OFTEN = 5_000;
+const SELDOM = 30_000;
+/** How long ago the payments were made for which a device that is new here looks, in seconds. */
+const LOOK_BACK = 7 * 86_400;
+/** Blocks that may be replaced below the newest one of the last list. */
+const MARGIN = 100n;
+/** Transfers of a page, pages of a list, and transfers in the mempool that a list has at most. */
+const PAGE = 100;
+const PAGES = 30;
+const WAITING = 100;
+
+/** A till whose store and network are there. */
+export class Till {
+  /** How it is set up, or null.
+   * @type {Settings | null} */
+  settings = null;
+  /** By reference.
+   * @type {Map<string, Order>} */
+  orders = new Map();
+  /** Of the newest block of which the node has told. */
+  height = 0n;
+  /** Whether the node says that it knows the newest blocks. */
+  synced = true;
+  /** Whether all payments of the last days are known. */
+  complete = true;
+  /** Which of the orders have rung. */
+  #rung = new Set();
+  /** @type {Poller | null} */
+  #following = null;
+  #asking = new AbortController();
+  #lists;
+  /** Since when the node has not answered, in Unix milliseconds.
+   * @type {number | null} */
+  #silent = null;
+
+  /** @param {{ node: Node, store: TillStore, network: Network }} parts */
+  constructor({ node, store, network }) {
+    this.node = node;
+    this.store = store;
+    this.network = network;
+    this.#lists = new Poller(
+      () => this.#list(),
+      (problem) => this.#failed(problem),
+    );
+  }
+
+  /** What is common to the orders of this till; "" before it is set up.
+   * @returns {string} */
+  get key() {
+    return this.settings === null ? "" : tillOf(this.network.genesisHash, this.settings.recipient, this.settings.name);
+  }
+
+  /** Begin with the orders that are kept, and ask from now on. */
+  async begin() {
+    await this.#read(await this.store.settings());
+    wireSetup(this);
+    wireSale(this);
+    wireOrder(this);
+    wireBooks(this);
+    addEventListener("hashchange", () => this.view());
+    addEventListener("offline", () => this.#failed(new Problem("node-unreachable", message("wallet-script.node-silent"))));
+    this.view();
+    this.#lists.ask();
+  }
+
+  /** Be the till of these settings from now on.
+   * @type {(settings: Settings) => Promise<void>} */
+  async setUp(settings) {
+    await this.store.keepSettings(settings);
+    await this.#read(settings);
+    this.#lists.ask();
+  }
+
+  /** @type {(settings: Settings | null) => Promise<void>} */
+  async #read(settings) {
+    this.settings = settings;
+    const orders = settings === null ? [] : await this.store.orders(this.key);
+    this.orders = byReference(orders);
+    for (const order of orders) if (standingOf(order, this.height).state === "paid") this.#rung.add(order.reference);
+  }
+
+  /** Keep orders that have changed, and show them.
+   * @type {(orders: Order[]) => Promise<void>} */
+  async keep(orders) {
+    const { key } = this;
+    for (const order of await this.store.keep(orders)) if (key === this.key) this.orders.set(order.reference, order);
+    this.shown();
+  }
+
+  /** Show what is known now, in whatever view is open; an order that has just been paid rings. */
+  shown() {
+    const orders = [...this.orders.values()];
+    for (const order of orders) {
+      const { state } = standingOf(order, this.height);
+      if (state !== "paid" || !this.synced || this.#rung.has(order.reference)) continue;
+      this.#rung.add(order.reference);
+      if (this.settings?.sound && order.made !== null && order.done === null) ring();
+    }
+    const urgent = orders.filter((order) => standingOf(order, this.height).urgent).length;
+    const badge = byId("urgent");
+    badge.hidden = urgent === 0;
+    write(badge, `${urgent}`);
+    badge.setAttribute("aria-label", message("till-script.urgent", { count: urgent }));
+    showOpen(this);
+    showOrder(this);
+    enterBooks(this);
+  }
+
+  /** Show the view that the address names. */
+  view() {
+    const [name, reference = ""] = location.hash.slice(1).split("=");
+    this.#following?.end();
+    this.#following = null;
+    this.#asking.abort();
+    byId("navigation").hidden = this.settings === null;
+    const order = this.orders.get(reference);
+    if (this.settings === null || name === "setup") enterSetup(this);
+    else if (name === "order" && order) this.#open(order);
+    else if (name === "orders") this.#books();
+    else enterSale(this, this.settings);
+    for (const link of byId("navigation").querySelectorAll("a")) {
+      if (link.hash === `#${document.body.dataset.view}`) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    this.shown();
+  }
+
+  #books() {
+    show("orders");
+    this.#lists.ask();
+  }
+
+  /** @type {(order: Order) => void} */
+  #open(order) {
+    enterOrder(this, order);
+    if (order.amount === null) return;
+    const { reference } = order;
+    let [told, plain] = ["", 1];
+    this.#following = new Poller(
+      async () => {
+        const wait = plain > 0 ? 0 : WAIT;
+        plain = Math.max(plain - 1, 0);
+        try {
+          const { state, paid } = await this.#verify(reference, told, wait);
+          told = state;
+          if (!paid) return plain > 0 ? EVERY : PAUSE;
+          plain = 1;
+          return SLOW;
+        } catch (problem) {
+          plain = Math.max(plain, wait === 0 ? 1 : PLAIN);
+          if (wait === 0) throw problem;
+          return PAUSE;
+        }
+      },
+      (problem) => this.#failed(problem),
+    );
+    this.#following.ask();
+  }
+
+  /** Ask how an order stands; the node may wait so many seconds for another state than `told`.
+   * @type {(reference: string, told: string, seconds: number) => Promise<{ state: string, paid: boolean }>} */
+  async #verify(reference, told, seconds) {
+    const order = /** @type {Order} */ (this.orders.get(reference));
+    const asking = new AbortController();
+    this.#asking = asking;
+    const deadline = setTimeout(() => asking.abort(), DEADLINE + 1000 * seconds);
+    const { recipient } = /** @type {Settings} */ (this.settings);
+    const terms = { recipient, reference, amount: order.amount ?? 0n, confirmations: Math.max(order.rule, 1) };
+    const waiting = seconds === 0 ? "" : `&wait=${seconds}&state=${told}`;
+    let answer;
+    try {
+      answer = await this.node.payment(terms, waiting, asking.signal);
+    } finally {
+      clearTimeout(deadline);
+    }
+    const before = this.orders.get(reference) ?? order;
+    const found = verified(before, answer.told, Date.now());
+    if (found === null) throw odd();
+    this.#answered(found.height, found.synced);
+    if (chainOf(found.order) === chainOf(before)) this.shown();
+    else await this.keep([found.order]);
+    if (found.more) this.#lists.ask();
+    return { state: answer.state, paid: standingOf(found.order, found.height).state === "paid" };
+  }
+
+  /** List all payments, and note what they say of the orders; gives the milliseconds until the next time.
+   * @type {() => Promise<number>} */
+  async #list() {
+    const { settings, key } = this;
+    if (settings === null) return SELDOM;
+    const before = await this.store.listed(key);
+    const listing = await this.#listing(settings.recipient, before);
+    // Another till has been set up meanwhile.
+    if (key !== this.key) return PAUSE;
+    const own = { till: key, rule: settings.rule, turn: settings.turn, now: Date.now() };
+    // Another tab may have written there.
+    this.orders = byReference(await this.store.orders(key));
+    const found = reconciled([...this.orders.values()], listing, own);
+    const changed = before === null ? found.map((order) => asBefore(order, listing.height)) : found;
+    if (changed.length > 0) await this.keep(changed);
+    else this.shown();
+    if (listing.whole) await this.store.keepListed(key, listing.height);
+    const open = [...this.orders.values()].some((order) => isOpen(order, this.height));
+    return open ? OFTEN : SELDOM;
+  }
+
+  /** All transfers of the recipient since the last list, or in the last days.
+   * @type {(recipient: string, before: bigint | null) => Promise<Listing>} */
+  async #listing(recipient, before) {
+    const begun = Date.now();
+    const { height, first, tip, syncing } = await this.node.view();
+    const days = BigInt(Math.ceil(LOOK_BACK / blockSeconds(this.network)));
+    const wanted = before === null ? height - days : (before < height ? before : height) - MARGIN;
+    let since = wanted > first ? wanted : first;
+    const waiting = await this.node.waiting(recipient);
+    /** @type {Transfer[]} */
+    const transfers = waiting.map(read);
+    let full = false;
+    /** @type {string | null} */
+    let next = null;
+    for (let page = 0; ; page += 1) {
+      const part = await this.node.transfers(recipient, next, PAGE);
+      const found = part.transfers.map(read);
+      transfers.push(...found.filter(({ height: at }) => at !== null && at >= since));
+      const last = found.at(-1)?.height ?? null;
+      ({ next } = part);
+      if (next === null || (last !== null && last < since)) break;
+      full = page + 1 === PAGES;
+      if (full) {
+        since = (last ?? height) + 1n;
+        break;
+      }
+    }
+    const after = await this.node.view();
+    this.complete = !full;
+    this.#answered(after.height, !after.syncing && !syncing);
+    const listed = transfers.filter(({ height: at }) => at === null || (at >= since && at <= height));
+    return { transfers: listed, since, height, begun, whole: after.tip === tip && waiting.length < WAITING };
+  }
+
+  /** @type {(height: bigint, synced: boolean) => void} */
+  #answered(height, synced) {
+    this.height = height;
+    this.synced = synced;
+    this.#silent = null;
+    byId("line").hidden = true;
+    byId("behind").hidden = synced;
+  }
+
+  /** @type {(problem: unknown) => void} */
+  #failed(problem) {
+    if (!navigator.onLine || !(problem instanceof Problem) || problem.code === "node-unreachable") {
+      this.#silent ??= Date.now();
+    }
+    if (this.#silent === null || !(problem instanceof Problem)) return tell(byId("line"), problem);
+    const since = message("till-script.line", { time: localTime(this.#silent) });
+    const isSilent = problem.message === message("wallet-script.node-silent");
+    tell(byId("line"), new Problem(problem.code, isSilent ? since : `${problem.message} ${since}`));
+  }
+}
+
+/** @type {(orders: Order[]) => Map<string, Order>} */
+const byReference = (orders) => new Map(orders.map((order) => [order.reference, order]));
+
+/** @type {(record: Parameters<typeof transferIn>[0]) => Transfer} */
+function read(record) {
+  const transfer = transferIn(record);
+  if (transfer === null) throw odd();
+  return transfer;
+}
+
+/** The coins that came without an order before this till was set up are no business of it.
+ * @type {(order: Order, height: bigint) => Order} */
+const asBefore = (order, height) => (order.amount === null ? { ...order, settled: standingOf(order, height).owed } : order);
+
+/** Whether something may still happen to an order that people wait for.
+ * @type {(order: Order, height: bigint) => boolean} */
+const isOpen = (order, height) => ["waiting", "seen", "confirming", "wrong"].includes(standingOf(order, height).state);
+
+/** Open the store, and wait for the node. */
+async function start() {
+  const node = new Node((path, options) => fetch(path, options));
+  let store;
+  try {
+    store = await openTillStore();
+  } catch (problem) {
+    tell(byId("line"), problem);
+    return;
+  }
+  const poller = new Poller(
+    async () => {
+      const network = await node.network();
+      tell(byId("line"), null);
+      write(byId("network"), network.name);
+      byId("network").hidden = false;
+      await new Till({ node, store, network }).begin();
+      return true;
+    },
+    (problem) => tell(byId("line"), problem),
+  );
+  poller.ask();
+}
+
+if (globalThis.document) start();
