@@ -149,8 +149,7 @@ def wallet_html(template: str, catalogue: Catalogue, links: str = "{}", *more: s
     ``links`` is the JSON of the link policy; ``more`` are sections of texts that the scripts of another page need.
     """
     scripts = catalogue.for_scripts(SCRIPT, WALLET_SCRIPT, *more)
-    texts = f'<script type="application/json" id="texts">{scripts}</script>
-'
+    texts = f'<script type="application/json" id="texts">{scripts}</script>\n'
     unit = "" if catalogue.unit == DEFAULT_UNIT else f' data-unit="{catalogue.unit}"'
     filled = catalogue.fill(template).replace('<html lang="en">', f'<html lang="{catalogue.language}"{unit}>', 1)
     judging = filled.replace(_NO_POLICY, _NO_POLICY.replace("{}", links), 1)

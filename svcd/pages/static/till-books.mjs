@@ -1,6 +1,6 @@
 // The view of the orders of a day, with their sum, and the file of them.
 
-import { coins } from "./amounts.mjs";
+import { coins } from "./digits.mjs";
 import { csvOf } from "./statement-csv.mjs";
 import { message } from "./texts.mjs";
 import { list } from "./till-list.mjs";

@@ -1,6 +1,6 @@
 // The view of an order: the code that the buyer scans, and whether the goods may be handed over.
 
-import { coins } from "./amounts.mjs";
+import { coins } from "./digits.mjs";
 import { qrCode } from "./qr.mjs";
 import { message } from "./texts.mjs";
 import { refundOf, standingOf, uriOf } from "./till-orders.mjs";

@@ -1,6 +1,7 @@
 // The view in which an amount is typed or put together from the price list, and the orders that are open.
 
-import { coins, typedAmount } from "./amounts.mjs";
+import { typedAmount } from "./amounts.mjs";
+import { coins } from "./digits.mjs";
 import { must } from "./problem.mjs";
 import { message } from "./texts.mjs";
 import { charactersOf, dayOf, newOrder, pricesIn, referenceOf, slugOf, standingOf, sumOf } from "./till-orders.mjs";
