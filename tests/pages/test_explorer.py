@@ -40,7 +40,7 @@ def crawl(shown: Shown, start: str = "/", most: int = 400) -> dict[str, Document
     waiting = [start]
     while waiting and len(seen) < most:
         target = waiting.pop()
-        if target in seen or urlsplit(target).path == "/wallet/":
+        if target in seen or urlsplit(target).path in ("/wallet/", "/till/"):
             continue
         response = shown.ask(target)
         while response.status in (301, 303):
