@@ -197,8 +197,7 @@ DETAILS = {
     ]
 }
 """They say in English what is wrong with an answer or a proof; the pages say it in a sentence of their own."""
-NAMES = {"Mainnet", "Devnet", "Problem", "Ed25519", " base units"}
-"""The last one is of a worker, and the page puts it into words."""
+NAMES = {"Mainnet", "Devnet", "Problem", "Ed25519"}
 
 
 def test_scripts_have_no_texts_of_their_own() -> None:

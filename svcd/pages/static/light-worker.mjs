@@ -79,7 +79,7 @@ async function check(claim) {
   } else {
     misses += 1;
     const wrong = tip === claim.tip || misses >= PATIENCE;
-    const values = { named: `${claim.balance} base units`, proven: `${proven.balance} base units` };
+    const values = { named: claim.balance, proven: proven.balance };
     if (wrong) tell({ kind: "problem", key: "wallet-script.balance-forged", values });
   }
 }
