@@ -468,7 +468,7 @@ def test_a_read_only_token_changes_nothing_and_says_so(terminal: Terminal, watch
     for words in (
         ("cancel", identifier),
         ("redeliver", identifier, EVENT),
-        ("test", "https://shop.example.com/paid"),
+        ("trigger", "webhook.test", "--callback", "https://shop.example.com/paid"),
         ("register", "order-9", watched.node.address("bob"), "1", "--callback", "https://shop.example.com/paid"),
     ):
         assert terminal.failure("webhook", *words, env=READING) == sentence

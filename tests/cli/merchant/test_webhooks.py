@@ -189,7 +189,7 @@ def test_the_token_comes_from_a_private_file_or_the_environment(terminal: Termin
         ("list",),
         ("events", WATCH_ID),
         ("redeliver", WATCH_ID, "svcevt_" + "9c145d42" * 4),
-        ("test", CALLBACK),
+        ("trigger", "webhook.test", "--callback", CALLBACK),
         ("register", "order-17", OTHER, "2.5", "--callback", CALLBACK),
     ],
     ids=lambda words: words[0],
