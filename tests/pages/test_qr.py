@@ -45,16 +45,19 @@ def test_drawing_decodes_to_the_text(text: str) -> None:
 def drawn_by_the_pages(*texts: str) -> list[set[tuple[int, int]]]:
     """For each text the dark modules of the drawing that the pages make themselves, without the margin."""
     program = (
-        f"import {{ qrCode }} from {json.dumps(str(QR_MODULE))};"
-        f"console.log(JSON.stringify({json.dumps(texts)}.map(qrCode)));"
+        f"import {{ drawCode }} from {json.dumps(str(QR_MODULE))};"
+        "const drawn = (text) => { const code = {};"
+        "const part = { setAttribute: (name, value) => { code[name] = value; } };"
+        "drawCode({ setAttribute() {}, querySelector: () => part }, text); return code; };"
+        f"console.log(JSON.stringify({json.dumps(texts)}.map(drawn)));"
     )
     command = ["node", "--input-type=module", "--eval", program]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     codes = []
     for code in json.loads(answer):
-        assert re.fullmatch(r"(?:M[0-9]+ [0-9]+h1v1h-1z)+", code["path"])
-        dark = {(int(x) - 4, int(y) - 4) for x, y in re.findall(r"M(\d+) (\d+)", code["path"])}
-        assert code["side"] == max(max(place) for place in dark) + 9
+        assert re.fullmatch(r"(?:M[0-9]+ [0-9]+h1v1h-1z)+", code["d"])
+        dark = {(int(x) - 4, int(y) - 4) for x, y in re.findall(r"M(\d+) (\d+)", code["d"])}
+        assert int(code["width"]) == max(max(place) for place in dark) + 9
         codes.append(dark)
     return codes
 

@@ -3,13 +3,6 @@
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
-/** The fault of which people are told, whatever IndexedDB throws.
- * @type {(cause: unknown) => Problem} */
-export function noStorage(cause) {
-  const name = cause instanceof Error ? cause.name : String(cause);
-  return new Problem("no-storage", message("wallet-script.no-storage", { cause: name }));
-}
-
 /** The result of a request; rejects with its error.
  * @template T
  * @param {IDBRequest<T>} request
@@ -31,14 +24,51 @@ export async function openDatabase(name, make, factory = globalThis.indexedDB) {
   return database;
 }
 
-/** Do what `order` orders in one transaction; it is on the disk when this is done.
- * @type {(database: IDBDatabase, name: string, order: (objects: IDBObjectStore) => unknown) => Promise<void>} */
-export async function changed(database, name, order) {
-  const transaction = database.transaction(name, "readwrite", { durability: "strict" });
-  const done = new Promise((resolve, reject) => {
-    transaction.oncomplete = () => resolve(undefined);
-    transaction.onabort = () => reject(transaction.error);
-  });
-  order(transaction.objectStore(name));
-  await done;
+/** What `work` gives; throws `no-storage`, whatever IndexedDB throws.
+ * @template T
+ * @param {() => Promise<T>} work */
+async function told(work) {
+  try {
+    return await work();
+  } catch (cause) {
+    const name = cause instanceof Error ? cause.name : String(cause);
+    throw new Problem("no-storage", message("wallet-script.no-storage", { cause: name }));
+  }
+}
+
+/** The database of a page; all that is done with it may throw `no-storage`. */
+export class Database {
+  #database;
+
+  /** @param {IDBDatabase} database */
+  constructor(database) {
+    this.#database = database;
+  }
+
+  /** @type {(...opened: Parameters<typeof openDatabase>) => Promise<Database>} */
+  static open(...opened) {
+    return told(async () => new Database(await openDatabase(...opened)));
+  }
+
+  /** What is there, or null.
+   * @template T
+   * @param {string} name
+   * @param {(objects: IDBObjectStore) => IDBRequest<T>} question */
+  read(name, question) {
+    return told(async () => (await outcome(question(this.#database.transaction(name).objectStore(name)))) ?? null);
+  }
+
+  /** Do what `order` orders in one transaction; it is on the disk when this is done.
+   * @type {(name: string, order: (objects: IDBObjectStore) => unknown) => Promise<void>} */
+  write(name, order) {
+    return told(async () => {
+      const transaction = this.#database.transaction(name, "readwrite", { durability: "strict" });
+      const done = new Promise((resolve, reject) => {
+        transaction.oncomplete = () => resolve(undefined);
+        transaction.onabort = () => reject(transaction.error);
+      });
+      order(transaction.objectStore(name));
+      await done;
+    });
+  }
 }

@@ -20,8 +20,8 @@ import { wireNumber } from "./units.mjs";
  * units, with the hash of the block after which it is so, or "". */
 /** @typedef {{ confirmations: number, blockHeight: string, blockTime: number }} Place */
 /** @typedef {{ recipient: string, amount: bigint, reference: string, confirmations: number }} Order */
-/** @typedef {{ state: string, txid: string | null, first: bigint, told: Fields }} Found in the blocks from `first` on, with
- * all that the node tells of it. */
+/** @typedef {{ state: string, txid: string | null, first: bigint, told: Fields | null }} Found in the blocks from `first` on,
+ * with all that the node tells of it. */
 /** @typedef {{ txid: string, senderAddress: string, payload?: Payload, blockTime?: string }} TransferRecord */
 /** @typedef {{ transfers: TransferRecord[], next: string | null }} TransferPage */
 
@@ -115,11 +115,10 @@ export class Node {
     this.#ready = ready;
   }
 
-  /** @type {(path: string, body?: object, signal?: AbortSignal) =>
-   *   Promise<{ status: number, answer: Fields | null, tip: string, size: number }>} */
-  async #ask(path, body, signal) {
+  /** @type {(path: string, body?: object) => Promise<{ status: number, answer: Fields | null, tip: string, size: number }>} */
+  async #ask(path, body) {
     if (body === undefined) await this.#ready();
-    const options = signal ? question(signal) : within(TIMEOUT);
+    const options = within(TIMEOUT);
     const headers = { ...options.headers, "Content-Type": "application/json" };
     const post = { method: "POST", headers, body: JSON.stringify(body) };
     try {
@@ -152,12 +151,11 @@ export class Node {
   /** What the node tells of the blocks from the first one that it has whole on, and the height of that block.
    *
    * It is asked again if the node has deleted that block meanwhile.
-   * @type {(path: (first: bigint) => string, member: string, signal?: AbortSignal) =>
-   *   Promise<{ first: bigint, found: Fields | null }>} */
-  async #fromFirst(path, member, signal) {
+   * @type {(path: (first: bigint) => string, member: string) => Promise<{ first: bigint, found: Fields | null }>} */
+  async #fromFirst(path, member) {
     for (let tries = 0; tries < TRIES; tries += 1) {
       const first = this.#first;
-      const told = await this.#ask(path(first), undefined, signal);
+      const told = await this.#ask(path(first));
       if (told.status !== PRUNED) return { first, found: this.#read(member, told) };
       this.#first = numberIn(told.answer, "pruneHeight");
     }
@@ -333,17 +331,16 @@ export class Node {
   }
 
   /** Whether somebody has paid in the blocks that the node has, or in the mempool: state, and the txid where there is one
-   * (docs/payments.md). `waiting` is what is added to the query to wait for a change, until `signal` ends the question.
-   * @type {(order: Order, waiting?: string, signal?: AbortSignal) => Promise<Found>} */
-  async payment({ recipient, amount, reference, confirmations }, waiting = "", signal) {
-    const query = `recipient=${recipient}&amountBaseUnits=${amount}&confirmations=${confirmations}${waiting}`;
+   * (docs/payments.md).
+   * @type {(order: Order) => Promise<Found>} */
+  async payment({ recipient, amount, reference, confirmations }) {
+    const query = `recipient=${recipient}&amountBaseUnits=${amount}&confirmations=${confirmations}`;
     const path = `/rpc/commerce/payment/${encodeURIComponent(reference)}?${query}`;
-    const since = (/** @type {bigint} */ each) => (each ? `${path}&sinceHeight=${each}` : path);
-    const { first, found } = await this.#fromFirst(since, "payment", signal);
+    const { first, found } = await this.#fromFirst((each) => (each ? `${path}&sinceHeight=${each}` : path), "payment");
     checkSame(found, { reference, recipient, amount: `${amount}`, requiredConfirmations: confirmations });
     const state = String(found?.state);
     if (!STATES.includes(state)) throw odd();
-    return { state, txid: typeof found?.txid === "string" ? found.txid : null, first, told: found ?? {} };
+    return { state, txid: typeof found?.txid === "string" ? found.txid : null, first, told: found };
   }
 
   /** Submit a signed transfer: "accepted", or "known" if the node had it. Throws `rejected` with the node's reason.

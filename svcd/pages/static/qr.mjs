@@ -122,7 +122,7 @@ const roomIn = (rows) => Math.floor(rows.flat().filter((each) => each === null).
  *
  * Throws a RangeError for a text of more than 425 bytes.
  * @type {(text: string) => { side: number, path: string }} */
-export function qrCode(text) {
+function qrCode(text) {
   const bytes = [...utf8(text)];
   for (let version = 1; version <= BLOCKS.length; version += 1) {
     const rows = frame(version);
@@ -150,4 +150,13 @@ function drawn(rows, bytes) {
   }
   const modules = rows.flatMap((row, y) => row.map((dark, x) => dark && `M${x + QUIET_ZONE} ${y + QUIET_ZONE}h1v1h-1z`));
   return modules.filter(Boolean).join("");
+}
+
+/** Draw the QR code of a text into an SVG that has a rectangle and a path.
+ * @type {(where: Element, text: string) => void} */
+export function drawCode(where, text) {
+  const { side, path } = qrCode(text);
+  where.setAttribute("viewBox", `0 0 ${side} ${side}`);
+  for (const name of ["width", "height"]) where.querySelector("rect")?.setAttribute(name, `${side}`);
+  where.querySelector("path")?.setAttribute("d", path);
 }

@@ -1,12 +1,12 @@
 // The view of an order: the code that the buyer scans, and whether the goods may be handed over.
 
 import { coins } from "./digits.mjs";
-import { qrCode } from "./qr.mjs";
+import { drawCode } from "./qr.mjs";
 import { message } from "./texts.mjs";
 import { refundOf, standingOf, uriOf } from "./till-orders.mjs";
 import { nameOf } from "./till-list.mjs";
 import { visible } from "./visible.mjs";
-import { byId, drawCode, element, onClick, onCopy, show, write, writeAmount } from "./wallet-dom.mjs";
+import { byId, element, onClick, onCopy, show, write, writeAmount } from "./wallet-dom.mjs";
 
 /** @import { Order, Payment, Standing } from "./till-orders.mjs" */
 /** @import { Till } from "./till.mjs" */
@@ -40,7 +40,7 @@ function draw({ settings }, order) {
   if (settings === null || order.amount === null) return;
   uri = uriOf(order, settings.recipient, settings.name);
   const code = /** @type {Element} */ (document.getElementById("order-code"));
-  drawCode(code, qrCode(codeOf(uri, uriOf(order, settings.recipient, ""))));
+  drawCode(code, codeOf(uri, uriOf(order, settings.recipient, "")));
   byId("order-open", HTMLAnchorElement).href = pageOf(uri);
   byId("order-other").hidden = !hasPage();
   write(byId("order-other"), message(forApp ? "till-script.code-page" : "till-script.code-app"));

@@ -249,11 +249,14 @@ export function reconciled(orders, { transfers, since, height, begun, whole }, {
   const before = new Map(orders.map((order) => [order.reference, order]));
   for (const order of orders)
     found.set(order.reference, { ...order, payments: unlisted(order.payments), refunds: unlisted(order.refunds) });
-  /** @type {(list: Payment[], transfer: Transfer, other: string) => Payment[]} */
-  const withIt = (list, { txid, amount, height, time }, other) => [
-    ...list.filter((each) => each.txid !== txid),
-    { txid, other, amount, height, time: time ?? now },
-  ];
+  /** The payments with one more; what is in a block by now was in the mempool when that was listed.
+   * @type {(list: Payment[], transfer: Transfer, other: string) => Payment[]} */
+  const withIt = (list, { txid, amount, height, time }, other) => {
+    const known = list.find((each) => each.txid === txid);
+    const newer = { txid, other, amount, height, time: time ?? now };
+    const payment = known && height === null ? { ...known, other } : newer;
+    return [...list.filter((each) => each !== known), payment];
+  };
   // Those on the chain last: a transfer may have got into a block while the lists were read.
   const inOrder = [...transfers].sort((one, other) => Number(one.height !== null) - Number(other.height !== null));
   for (const transfer of inOrder) {

@@ -62,6 +62,8 @@ export class Till {
   #following = null;
   #asking = new AbortController();
   #lists;
+  /** When the node has last told its height, on a clock that only goes forward. */
+  #heard = 0;
   /** Since when the node has not answered, in Unix milliseconds.
    * @type {number | null} */
   #silent = null;
@@ -200,14 +202,16 @@ export class Till {
     const { recipient } = /** @type {Settings} */ (this.settings);
     const terms = { recipient, reference, amount: order.amount ?? 0n, confirmations: Math.max(order.rule, 1) };
     const waiting = seconds === 0 ? "" : `&wait=${seconds}&state=${told}`;
+    const { signal } = asking;
+    const patient = new Node((path, options) => fetch(`${path}${waiting}`, { ...options, signal }));
     let answer;
     try {
-      answer = await this.node.payment(terms, waiting, asking.signal);
+      answer = await patient.payment(terms);
     } finally {
       clearTimeout(deadline);
     }
     const before = this.orders.get(reference) ?? order;
-    const found = verified(before, answer.told, Date.now());
+    const found = verified(before, answer.told ?? {}, Date.now());
     if (found === null) throw odd();
     this.#answered(found.height, found.synced);
     if (chainOf(found.order) === chainOf(before)) this.shown();
@@ -264,16 +268,19 @@ export class Till {
         break;
       }
     }
+    const asked = performance.now();
     const after = await this.node.view();
     this.complete = !full;
-    this.#answered(after.height, !after.syncing && !syncing);
-    const listed = transfers.filter(({ height: at }) => at === null || (at >= since && at <= height));
+    this.#answered(after.height, !after.syncing && !syncing, asked);
+    const listed = transfers.filter(({ height: at }) => at === null || at >= since);
     return { transfers: listed, since, height, begun, whole: after.tip === tip && waiting.length < WAITING };
   }
 
-  /** @type {(height: bigint, synced: boolean) => void} */
-  #answered(height, synced) {
-    this.height = height;
+  /** Note what the node has told; of two answers, the one that came last may be the older one.
+   * @type {(height: bigint, synced: boolean, asked?: number) => void} */
+  #answered(height, synced, asked = Infinity) {
+    if (asked > this.#heard) this.height = height;
+    this.#heard = performance.now();
     this.synced = synced;
     this.#silent = null;
     byId("line").hidden = true;

@@ -222,14 +222,6 @@ export function onCopy(button, text, live) {
   );
 }
 
-/** Draw a QR code (qr.mjs) into an SVG that has a rectangle and a path.
- * @type {(where: Element, code: { side: number, path: string }) => void} */
-export function drawCode(where, { side, path }) {
-  where.setAttribute("viewBox", `0 0 ${side} ${side}`);
-  for (const name of ["width", "height"]) where.querySelector("rect")?.setAttribute(name, `${side}`);
-  where.querySelector("path")?.setAttribute("d", path);
-}
-
 /** Hand a text to the person as a file.
  * @type {(name: string, text: string, type?: string) => void} */
 export function download(name, text, type = "application/json") {

@@ -1,6 +1,6 @@
 // The views of an open wallet that only look: balance, receiving, history.
 
-import { byId, download, drawCode, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
+import { byId, download, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins, UNIT } from "./digits.mjs";
 import { blockSeconds } from "./built-in.mjs";
 import { loaded, odd } from "./node.mjs";
@@ -226,8 +226,8 @@ export function enterReceive(app) {
   let left = false;
   const code = document.getElementById("receive-qr");
   const draw = async () => {
-    const { qrCode } = await import("./qr.mjs");
-    if (!left && code) drawCode(code, qrCode(address));
+    const { drawCode } = await import("./qr.mjs");
+    if (!left && code) drawCode(code, address);
   };
   // The address can be copied all the same.
   draw().catch(() => code?.setAttribute("hidden", ""));

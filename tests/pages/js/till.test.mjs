@@ -201,6 +201,13 @@ test("a list pays the orders of this device", () => {
   assert.equal(both.payments[0].height, 9n, "it got into a block between the two lists");
 });
 
+test("a list that is older than the newest block does not take a payment out of it", () => {
+  const deeper = order(1, { payments: [{ ...paid(PRICE, 11n), other: null }] });
+  const found = one([deeper], listing([transfer(PRICE, null)]));
+  assert.deepEqual([found.payments[0].height, found.payments[0].other], [11n, BUYER]);
+  assert.equal(one([order()], listing([transfer(PRICE, null), transfer(PRICE, 11n)])).payments[0].height, 11n);
+});
+
 test("a list finds the orders of another device with the same name", () => {
   const found = one([], listing([transfer(PRICE, 9n)]));
   assert.deepEqual([found.amount, found.day, found.made, state(found)], [PRICE, "20261130", null, "paid"]);
