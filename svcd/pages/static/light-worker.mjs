@@ -5,6 +5,8 @@ import { evaluating } from "./chain-proof.mjs";
 import { openDatabase, outcome } from "./database.mjs";
 import { networkCalled, provenAccount, Unanswered } from "./light-node.mjs";
 import { InvalidProof } from "./errors.mjs";
+import { grouped } from "./digits.mjs";
+import { formatAmount } from "./units.mjs";
 
 /** @import { Known } from "./light-node.mjs" */
 /** @import { Told } from "./wallet-checking.mjs" */
@@ -79,8 +81,8 @@ async function check(claim) {
   } else {
     misses += 1;
     const wrong = tip === claim.tip || misses >= PATIENCE;
-    const values = { named: claim.balance, proven: proven.balance };
-    if (wrong) tell({ kind: "problem", key: "wallet-script.balance-forged", values });
+    const [named, proved] = [claim.balance, proven.balance].map((units) => grouped(formatAmount(units)));
+    if (wrong) tell({ kind: "problem", key: "wallet-script.balance-forged", values: { named, proven: proved } });
   }
 }
 

@@ -1,15 +1,14 @@
 // Has the balance that the node names checked against the chain, in a worker that is loaded only for that.
 
-import { coins } from "./digits.mjs";
+import { UNIT } from "./digits.mjs";
 import { idOf } from "./built-in.mjs";
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
 /** @import { Account } from "./node.mjs" */
 /** @import { Wallet } from "./wallet.mjs" */
-/** @typedef {{ kind: "checked" | "line" | "problem", key: string, values: Record<string, string | number | bigint> }} Message
- * with its values, of which a bigint is an amount: that the balance is right, another quiet line, or what is wrong, which
- * stays until the balance is right. */
+/** @typedef {{ kind: "checked" | "line" | "problem", key: string, values: Record<string, string | number> }} Message with
+ * its values: that the balance is right, another quiet line, or what is wrong, which stays until the balance is right. */
 /** @typedef {{ kind: "ask", path: string } | Message} Told */
 
 const SCRIPT = "/static/light-worker.mjs";
@@ -33,8 +32,7 @@ export function startChecking({ node, network, keyfile }, say) {
   const sayLine = (line) => say(wrong.has(address) ? "" : line, wrong.get(address) ?? null);
   /** @type {(told: Message) => void} */
   const show = ({ kind, key, values }) => {
-    const shown = Object.entries(values).map(([name, value]) => [name, typeof value === "bigint" ? coins(value) : value]);
-    const text = message(key, Object.fromEntries(shown));
+    const text = message(key, { unit: UNIT, ...values });
     if (kind === "problem") wrong.set(address, new Problem("unproved", text));
     if (kind === "checked") wrong.delete(address);
     sayLine(text);
