@@ -331,6 +331,7 @@ SUBJECTS = [
             ("/rpc/commerce/payments", "payments.0.reference", "order-18"),
         ),
     ),
+    Subject(("wallet", "balance"), {BALANCE: {"account": ACCOUNT}}, (WRONG_ACCOUNT,)),
     Subject(
         ("wallet", "history"),
         {

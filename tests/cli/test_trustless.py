@@ -215,7 +215,7 @@ def test_a_payment_that_is_proved(world: World) -> None:
     assert (shown["txid"], shown["blockHash"]) == (paid.transfers[0].txid.hex(), paid.header.hash.hex())
     assert told(world, *words, "--confirmations", 19)["state"] == "confirming"
     text = rows(world.terminal.ok(*words).out)
-    assert (text["state"], text["confirmations"]) == ("confirmed, proved", "18 of 12")
+    assert (text["state"], text["confirmations"]) == ("confirmed, proved", "18 (12 required)")
     assert "that an order is unpaid cannot be proved" in text["not shown"]
     assert "where payments" not in world.terminal.ok(*words, "--since-height", 3).out
     refused = world.terminal.failure(*words, "--since-height", 4)

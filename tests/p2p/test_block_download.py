@@ -342,9 +342,9 @@ def test_a_batch_has_no_more_blocks_and_bytes_than_it_may(
     chain = grow(200, pays=1)
     submit, batches = node.node_context.chain_manager.submit_blocks, []
 
-    def submitted(batch: Any, entering: Any = None, *, proven_work: int = 0) -> Any:
+    def submitted(batch: Any, *given: Any, **named: Any) -> Any:
         batches.append(len(batch))
-        return submit(batch, entering, proven_work=proven_work)
+        return submit(batch, *given, **named)
 
     monkeypatch.setattr(node.node_context.chain_manager, "submit_blocks", submitted)
     meet(node, node.remote(blocks=chain))

@@ -47,6 +47,7 @@ def test_a_node_serves_the_page_of_its_release(terminal: Terminal, node: Node, l
         "own-network",
         "passwords",
         "qr",
+        "qr-reader",
         "mnemonic",
         "statement-csv",
         "wallet-scan",

@@ -285,7 +285,11 @@ def canned(**changed: object) -> Fixed:
     ("answer", "sentence"),
     [
         ((500, b'{"ok":false,"error":"it failed"}'), "it failed."),
-        ((200, b"<html>"), "http://127.0.0.1:8645 does not answer as an svcd node does (HTTP status 200)."),
+        (
+            (200, b"<html>"),
+            "http://127.0.0.1:8645 does not answer as an svcd node does (HTTP status 200): not JSON: expecting value at"
+            " character 0.",
+        ),
         ((200, None), "http://127.0.0.1:8645 did not answer within 30 s."),
         ((200, b'{"ok":true,"txid":"abc","state":"accepted"}'), "the response.txid is not"),
         (
