@@ -130,3 +130,9 @@ export function checkOrder(order, network) {
 
 /** Whether the hostname of a URL is this computer. */
 export const isLoopback = (hostname) => /^(?:localhost|127(?:\.[0-9]+){3}|\[::1\])$/.test(hostname);
+
+/** A payment reference that nobody has used: pay_ and 130 random bits in base32, as a node makes one. */
+export function newReference() {
+  const random = crypto.getRandomValues(new Uint8Array(26));
+  return `pay_${Array.from(random, (byte) => "abcdefghijklmnopqrstuvwxyz234567"[byte & 31]).join("")}`;
+}

@@ -11,11 +11,12 @@ import {
   MINIMUM_FEE,
   must,
   networkFor,
+  newReference,
 } from "./chain.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, SvcPayError, WaitTimeout } from "./errors.js";
 import { objectIn, pages, question, textOf } from "./light/answers.mjs";
 import { FEE_LIMIT } from "./light/networks.mjs";
-import { DEFAULT_CONFIRMATIONS, newReference } from "./light/orders.mjs";
+import { DEFAULT_CONFIRMATIONS } from "./light/orders.mjs";
 import { formatAmount, GREATEST } from "./light/units.mjs";
 import { isSettled, members, payment, rank, received, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";

@@ -12,9 +12,3 @@ export const isDepth = (count) => typeof count === "number" && Number.isInteger(
 /** Whether a payment can be asked for under a reference: . and .. are no part of a path.
  * @type {(text: unknown) => text is string} */
 export const isReference = (text) => typeof text === "string" && REFERENCE.test(text) && !/^\.\.?$/.test(text);
-
-/** A payment reference that nobody has used: pay_ and 130 random bits in base32, as a node makes one. */
-export function newReference() {
-  const random = crypto.getRandomValues(new Uint8Array(26));
-  return `pay_${Array.from(random, (byte) => "abcdefghijklmnopqrstuvwxyz234567"[byte & 31]).join("")}`;
-}
