@@ -9,9 +9,7 @@ export type KnownState = 'AwaitingTransfer' | 'Authorized' | 'Settled' | 'Undone
 
 /** The attempt of a payment, or undefined if it is one of another payment method. */
 export function attemptOf(payment: Payment): Attempt | undefined {
-    const { svc } = payment.metadata as { svc?: Attempt };
-    // An attempt that an older version has stored has no notes with states.
-    return svc && { ...svc, notes: svc.notes ?? [] };
+    return (payment.metadata as { svc?: Attempt }).svc;
 }
 
 /** What a node says of an attempt at one moment. */
