@@ -1,6 +1,7 @@
 """`svc webhook trigger`: an event made on a devnet as buyers and reorganisations make it (docs/webhooks.md)."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from attrs import frozen
@@ -56,10 +57,17 @@ class Trigger:
         order = _Order(watch_id(watch), reference, recipient)
         try:
             make(order)
-            return self._delivered(order, name)
-        finally:
-            if name != "payment.expired":
-                self.node.post(f"{PATH}/{order.watch}/cancel", {})
+            event = self._delivered(order, name)
+        except CommandError:
+            with suppress(CommandError):
+                self._cancel(order)
+            raise
+        if name != "payment.expired":
+            self._cancel(order)
+        return event
+
+    def _cancel(self, order: "_Order") -> None:
+        self.node.post(f"{PATH}/{order.watch}/cancel", {})
 
     def _makers(self) -> Mapping[str, Callable[["_Order"], None]]:
         return {
@@ -81,13 +89,17 @@ class Trigger:
 
     def _pay_and_undo(self, order: "_Order") -> None:
         self._pay_in_a_block(order)
-        self._until(order, lambda watch: watch.text("lastState") == "confirmed")
-        self._ask_devnet("/operator/reorganise", {"depth": 1})
+        watch = self._until(order, lambda watch: watch.text("lastState") == "confirmed")
+        # A devnet may make blocks by itself: one more is undone for the next of these.
+        self._ask_devnet("/operator/reorganise", {"depth": watch.object("payment").count("confirmations") + 1})
 
     def _pay_and_replace(self, order: "_Order") -> None:
         nonce = self._transfer(order, _AMOUNT)
         self._until(order, lambda watch: watch.text("lastState") == "pending")
-        self._transfer(order, _AMOUNT + 1, fee=_HIGHER_FEE * DEVNET.minimum_fee, nonce=nonce)
+        try:
+            self._transfer(order, _AMOUNT + 1, fee=_HIGHER_FEE * DEVNET.minimum_fee, nonce=nonce)
+        except ErrorResponse:
+            raise CommandError("a block has come before the payment could be replaced: try again") from None
 
     def _pay_too_little(self, order: "_Order") -> None:
         self._transfer(order, _AMOUNT - 1)
