@@ -187,13 +187,12 @@ class WorkMetrics(Collector):
         """Collect the metrics."""
         miner = self._miner
         rate, tried = (None, 0) if miner is None else (miner.work_rate, miner.attempts)
-        per_second, attempts, seconds = 0.0, nan, nan
+        attempts, seconds = nan, nan
         if rate is not None:
-            per_second, attempts = rate.attempts_per_second, rate.attempts_expected
+            attempts = rate.attempts_expected
             seconds = nan if rate.seconds_expected is None else rate.seconds_expected
         yield from _counters(("svcd_work_attempts", "Attempts to make a block.", tried))
         yield from _gauges(
-            ("svcd_work_attempts_per_second", "Attempts per second, over the last minute.", per_second),
             ("svcd_work_attempts_expected", "Attempts for a block, on average; NaN while none is made.", attempts),
             ("svcd_work_seconds_expected", "Time for a block, on average; NaN if unknown.", seconds),
         )

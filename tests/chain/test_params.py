@@ -41,7 +41,7 @@ CHANGES: dict[str, Any] = {
     "producers": (FAUCET,),
     "allocations": ((FAUCET, 1),),
 }
-LOCAL = {"name", "drift_slots"}
+LOCAL = {"name", "unit", "drift_slots"}
 
 
 @pytest.mark.parametrize("name", asdict(DEVNET, recurse=False).keys() - {"changes"})

@@ -333,7 +333,7 @@ class Shops:
             amount=amount,
             fee=DEVNET.minimum_fee,
             nonce=len(self.orders),
-            timestamp=DEVNET.genesis_time,
+            timestamp=int(time.time() * 1000),
             reference=reference,
         )
         signed = sign_transfer(draft, seed=FAUCET_SEED, params=DEVNET)

@@ -353,10 +353,10 @@ def test_ignored_headers_of_proxies_are_counted(measured: Measured) -> None:
 
 def test_the_search_for_a_block_is_measured() -> None:
     miner = SimpleNamespace(attempts=480, work_rate=WorkRate(13, 4.0, 240))
-    assert values_of(WorkMetrics(cast(Miner, miner))) == [480, 4.0, 240, 60.0]
+    assert values_of(WorkMetrics(cast(Miner, miner))) == [480, 240, 60.0]
     miner.work_rate = WorkRate(13, 0.0, 240)
-    assert str(values_of(WorkMetrics(cast(Miner, miner)))) == "[480, 0.0, 240.0, nan]"
-    assert str(values_of(WorkMetrics(None))) == "[0, 0.0, nan, nan]"
+    assert str(values_of(WorkMetrics(cast(Miner, miner)))) == "[480, 240.0, nan]"
+    assert str(values_of(WorkMetrics(None))) == "[0, nan, nan]"
 
 
 def values_of(metrics: WorkMetrics) -> list[float]:

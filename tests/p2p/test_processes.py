@@ -51,8 +51,7 @@ def payment(sender: bytes, nonce: int, recipient: bytes, **fields: Any) -> Trans
         recipient=address_of(recipient),
         fee=DEVNET.minimum_fee,
         nonce=nonce,
-        timestamp=DEVNET.genesis_time,
-        **{"amount": 1_000_000, **fields},
+        **{"amount": 1_000_000, "timestamp": DEVNET.genesis_time, **fields},
     )
     return sign_transfer(draft, seed=sender, params=DEVNET)
 
@@ -239,7 +238,9 @@ def spend(node: RunningNode, side: int) -> list[Transfer]:
     for number in range(50):
         shared = number % 2 == 0
         sender = somebody(number // 2 if shared else 50 + 25 * side + number // 2)
-        made.append(payment(sender, 0, somebody(200 + side), reference=f"side-{side}"))
+        # The blocks that a devnet makes are of today.
+        now = int(time.time() * 1000)
+        made.append(payment(sender, 0, somebody(200 + side), reference=f"side-{side}", timestamp=now))
         node.ok(node.post("/rpc/broadcast", b'{"transaction":' + made[-1].wire + b"}"))
         node.mine(1)
     return made
