@@ -40,9 +40,10 @@ class Devnet:
         self._random, self._clock = random, node.clock
         self._lock = DeferredLock()
 
-    async def mine(self, count: int, seed: bytes) -> list[bytes]:
+    async def mine(self, count: int, seed: bytes, following: int = 0) -> list[bytes]:
         """Make ``count`` blocks on the tip with the waiting transfers, signed by and paying ``seed``'s key.
 
+        They leave room for the ``following`` blocks that the next requests ask for.
         Gives their hashes. Raises RuleViolation(SLOT) if the chain has caught up with the clock, and NotYet(BUSY) if
         blocks of other nodes keep coming first.
         """
@@ -50,7 +51,8 @@ class Devnet:
         async with self._lock:
             while len(hashes) < count:
                 left = count - len(hashes)
-                hashes += await self._make(min(left, _BATCH), seed, self._waiting, later=max(left - _BATCH, 0))
+                later = max(left - _BATCH, 0) + following
+                hashes += await self._make(min(left, _BATCH), seed, self._waiting, later=later)
         return hashes
 
     def _waiting(self) -> list[Transfer]:
@@ -107,7 +109,7 @@ class Devnet:
     ) -> list[bytes]:
         """Make blocks in the place of the chain's newest ``undone`` blocks, and submit them; gives their hashes.
 
-        They leave room for ``later`` blocks of the same request. If blocks of other nodes come first they are made
+        They leave room for ``later`` blocks. If blocks of other nodes come first they are made
         again, from the transfers that ``waiting`` gives then.
         """
         for _ in range(_ATTEMPTS):
@@ -165,7 +167,7 @@ class Devnet:
         params = self._chain.params
         slot = min(tip.slot + params.slots_per_block, newest)
         if newest - slot > _OLD_SECONDS // params.slot_seconds:
-            slot = newest - _LAG_SECONDS // params.slot_seconds - (left - 1) * params.slots_per_block
+            slot = max(slot, newest - _LAG_SECONDS // params.slot_seconds - (left - 1) * params.slots_per_block)
         if slot <= tip.slot:
             wait = (tip.slot + 1 - newest) * params.slot_seconds
             raise RuleViolation(Refusal.SLOT, f"the chain has caught up with the clock: try again in {wait} s")

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from attrs import asdict, frozen
 
 from svcd.chain.address import encode_address, key_hash
+from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.signature import public_key_of
 from svcd.chain_schemas import ADDRESS, COUNT, HASH, NODE_ID, TIME, WHOLE_NUMBER
 from svcd.limits import Limit
@@ -337,6 +338,9 @@ class BackupRoutes:
 
 _HASHES: Final = named_object("MadeBlocks", {"hashes": {"type": "array", "items": HASH}})
 BLOCKS: Final = Field("blocks", Int(1, MAX_BLOCKS), "How many blocks to make.")
+FOLLOWING: Final = Field(
+    "following", Int(0, MAX_INTEGER), "How many blocks later requests ask for, which need slots too.", default=0
+)
 PRODUCER: Final = Field("producer", Hex(32), "The seed of the key to pay.", default=None)
 DEPTH: Final = Field("depth", Int(1, MAX_DEPTH), "How many blocks to replace.")
 DROP: Final = Field(
@@ -360,13 +364,13 @@ class DevnetRoutes:
         "Make blocks at once",
         bucket="operator",
         guards=(BEARER,),
-        body_fields=(BLOCKS, PRODUCER),
+        body_fields=(BLOCKS, FOLLOWING, PRODUCER),
         answers={200: _HASHES},
         seconds=600,
     )
-    async def mine(self, blocks: int, producer: bytes | None) -> Renderable:
+    async def mine(self, blocks: int, following: int, producer: bytes | None) -> Renderable:
         """Answer POST /operator/mine."""
-        return _hashes(await self._devnet.mine(blocks, producer or self._producer))
+        return _hashes(await self._devnet.mine(blocks, producer or self._producer, following))
 
     @Route(
         "POST",

@@ -169,6 +169,20 @@ def test_blocks_are_of_today(make_node: MakeNode) -> None:
     bench.node.check()
 
 
+def test_blocks_leave_room_for_those_that_the_next_requests_ask_for(make_node: MakeNode) -> None:
+    present = 30 * 86_400
+    bench = Bench(make_node(params=PARAMS, clock=at(present)))
+    for following in (80, 40, 0):
+        now(bench.node, bench.demand.mine(40, SEED, following))
+    assert bench.slots() == [present - 3_600 - 2 * left for left in range(119, -1, -1)]
+
+
+def test_more_blocks_than_fit_before_the_present_begin_at_the_genesis(make_node: MakeNode) -> None:
+    bench = Bench(make_node(params=PARAMS, clock=at(50_000)))
+    now(bench.node, bench.demand.mine(2, SEED, 1_000_000))
+    assert bench.slots() == [2, 4]
+
+
 def test_blocks_are_never_later_than_the_clock(make_node: MakeNode) -> None:
     bench = Bench(make_node(params=PARAMS, clock=at(9)))
     bench.mine(5)

@@ -47,7 +47,7 @@ VALID: dict[str, Any] = {
     "/p2p/hello": {"hello": HELLO},
     "/p2p/transaction": {"transaction": TRANSACTION},
     "/p2p/block": {"block": BLOCK},
-    "/operator/mine": {"blocks": 1, "producer": "ab" * 32},
+    "/operator/mine": {"blocks": 1, "following": 5, "producer": "ab" * 32},
     "/operator/reorganise": {"depth": 1, "dropTransactions": False},
     "/operator/faucet": {"recipient": CHAIN.address("bob"), "amount": "0.5"},
 }

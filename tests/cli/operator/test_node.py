@@ -142,7 +142,8 @@ def test_mine_reports_partial_success(terminal: Terminal, clock: Clock, monkeypa
     assert terminal.failure("node", "mine", 9) == (
         "4 of 9 blocks were made, then: the chain has caught up with the clock: try again in 1 s"
     )
-    assert [json.loads(body)["blocks"] for _, body in resource.seen] == [2, 2, 2]
+    asked = [json.loads(body) for _, body in resource.seen]
+    assert [(each["blocks"], each["following"]) for each in asked] == [(2, 7), (2, 5), (2, 3)]
 
 
 @pytest.mark.parametrize(
