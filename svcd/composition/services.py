@@ -158,7 +158,8 @@ class NodeServices:
             signal=base.hang_up,
         )
         self._participation = None if config.participation.on_demand else self._producer()
-        self._production = BlockProduction(self._status, config.participation.enabled, self._participation)
+        chosen = config.participation
+        self._production = BlockProduction(self._status, chosen.enabled, self._participation, chosen.every)
         node_context.chain_manager.subscribe(ChainNews(base.news, base.reactor, self._sync_target))
         self._sweeper = self._build_sweeper()
         self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files, base.health)
@@ -201,7 +202,7 @@ class NodeServices:
         """The sweeps of rewards, if set, and the production of blocks; not on a devnet that makes them on demand."""
         services: list[Service] = [each for each in (self._sweeper, self._participation) if each is not None]
         if self._devnet is not None and (every := self._base.config.participation.every):
-            mine = partial(self._devnet.mine, 1, self._seed)
+            mine = partial(self._devnet.mine_now, self._seed)
             services.append(Periodic(self._base.reactor, every, mine, what="making a block"))
         return services
 
@@ -454,6 +455,7 @@ class NodeServices:
             public_url=config.http.public_url,
             work_rate=self._work_rate,
             on_demand=config.participation.on_demand,
+            every=config.participation.every,
             worker=self._base.pools.files,
         )
         return pages_resource(sources, page_hosts(config))

@@ -36,10 +36,14 @@ class BlockProduction:
     """Whether blocks are made on demand, where there is no miner."""
     miner: Miner | None
     """None on a devnet that makes blocks on demand."""
+    every: int = 0
+    """The seconds between the blocks that are made without demand; 0 if none is."""
 
     def sentence(self) -> str:
         """About the next block."""
         miner, behind = self.miner, self.status.behind
+        if miner is None and self.every:
+            return f"a block is made every {self.every} s, and on demand, by svc node mine 1"
         if miner is None and self.enabled:
             return "the next block is made on demand, by svc node mine 1"
         if (miner is None or not miner.enabled) and self.status.alone:
@@ -157,6 +161,8 @@ class StatusLine(Periodic):
         parts = [status.summary()]
         if rate is not None and (seconds := rate.seconds_expected) is not None:
             parts += [f"{rate.attempts_per_second:,.1f} attempts/s", f"a block in {duration(seconds)} on average"]
+        elif miner is None and production.every:
+            parts.append(f"a block every {production.every} s")
         elif miner is None and production.enabled:
             parts.append("blocks on demand")
         parts.append(f"no new tip for {duration(status.history.still_seconds)}")

@@ -55,6 +55,16 @@ class Devnet:
                 hashes += await self._make(min(left, _BATCH), seed, self._waiting, later=later)
         return hashes
 
+    async def mine_now(self, seed: bytes) -> list[bytes]:
+        """Make a block in the slot of the present, as :meth:`mine` does; none if the newest block is as late."""
+        try:
+            async with self._lock:
+                return await self._make(1, seed, self._waiting, later=None)
+        except RuleViolation as refused:
+            if refused.code is not Refusal.SLOT:
+                raise
+            return []
+
     def _waiting(self) -> list[Transfer]:
         # Parked transfers may be covered by transfers that these very blocks include before them.
         return [*by_fee_rate(self._transaction_pool.mempool.lines()), *self._transaction_pool.parked]
@@ -105,12 +115,12 @@ class Devnet:
         return [transfer.txid for block in found for transfer in block.transfers]
 
     async def _make(
-        self, count: int, seed: bytes, waiting: Callable[[], list[Transfer]], *, undone: int = 0, later: int = 0
+        self, count: int, seed: bytes, waiting: Callable[[], list[Transfer]], *, undone: int = 0, later: int | None = 0
     ) -> list[bytes]:
         """Make blocks in the place of the chain's newest ``undone`` blocks, and submit them; gives their hashes.
 
-        They leave room for ``later`` blocks. If blocks of other nodes come first they are made
-        again, from the transfers that ``waiting`` gives then.
+        They leave room for ``later`` blocks; None puts the first one into the slot of the present. If blocks of other
+        nodes come first they are made again, from the transfers that ``waiting`` gives then.
         """
         for _ in range(_ATTEMPTS):
             blocks = await self._forge(count, seed, waiting(), undone, later)
@@ -125,7 +135,9 @@ class Devnet:
                 return [block.header.hash for block in blocks]
         raise NotYet(Wait.BUSY, f"blocks of others came first {_ATTEMPTS} times; try again")
 
-    async def _forge(self, count: int, seed: bytes, waiting: list[Transfer], undone: int, later: int) -> list[Block]:
+    async def _forge(
+        self, count: int, seed: bytes, waiting: list[Transfer], undone: int, later: int | None
+    ) -> list[Block]:
         """A chain of new blocks; none if blocks of other nodes came first."""
         run, newest = self._chain.writer.run, self._chain.params.slot_at(milliseconds(self._clock))
         view, slots = await run(self._begin, undone)
@@ -136,7 +148,7 @@ class Devnet:
             slot = (
                 slots[number]
                 if number < len(slots)
-                else self._next_slot(view.head.point, newest, count - number + later)
+                else self._next_slot(view.head.point, newest, None if later is None else count - number + later)
             )
             template = await run(self._assemble, view, seed, slot, waiting, returned)
             if template is None:
@@ -162,11 +174,14 @@ class Devnet:
             return None
         return create_template(view, seed=seed, slot=slot, transfers=waiting, returned=returned)
 
-    def _next_slot(self, tip: ChainPoint, newest: int, left: int) -> int:
-        """The slot of the next of ``left`` blocks: at the average distance, or of today if that would be long ago."""
+    def _next_slot(self, tip: ChainPoint, newest: int, left: int | None) -> int:
+        """The slot of the next of ``left`` blocks: at the average distance, or of today if that would be long ago.
+
+        None gives the ``newest`` slot.
+        """
         params = self._chain.params
-        slot = min(tip.slot + params.slots_per_block, newest)
-        if newest - slot > _OLD_SECONDS // params.slot_seconds:
+        slot = newest if left is None else min(tip.slot + params.slots_per_block, newest)
+        if left is not None and newest - slot > _OLD_SECONDS // params.slot_seconds:
             slot = max(slot, newest - _LAG_SECONDS // params.slot_seconds - (left - 1) * params.slots_per_block)
         if slot <= tip.slot:
             wait = (tip.slot + 1 - newest) * params.slot_seconds

@@ -72,13 +72,14 @@ def blocks_until(sources: Sources, fee: int) -> int:
 def seconds_per_block(sources: Sources) -> int | None:
     """The seconds until the next block on average; None where no time may be promised.
 
-    That is where the operator makes the blocks by hand, where the node may lack the newest ones, and where none has
+    That is where the operator makes all blocks by hand, where the node may lack the newest ones, and where none has
     come for long.
     """
     params = sources.params
-    usual = params.slots_per_block * params.slot_seconds
+    usual = sources.every or params.slots_per_block * params.slot_seconds
     idle = sources.now - params.slot_time(sources.chain_manager.tip.slot)
-    if sources.on_demand or sources.peers.behind() or idle > 1000 * IDLE_BLOCKS * usual:
+    by_hand = sources.on_demand and not sources.every
+    if by_hand or sources.peers.behind() or idle > 1000 * IDLE_BLOCKS * usual:
         return None
     return usual
 
@@ -136,6 +137,8 @@ def next_block_card(sources: Sources, blocks: Sequence[ExpectedBlock]) -> Tag:
 def _production(sources: Sources) -> list[Tag]:
     """How this node makes blocks, if it does."""
     rate = sources.work_rate()
+    if sources.every:
+        return [tag("p", message("explorer.every", count=sources.every), class_="soft")]
     if sources.on_demand:
         return [tag("p", message("explorer.on-demand"), class_="soft")]
     if rate is None:

@@ -60,7 +60,9 @@ class Sources:
     work_rate: Callable[[], WorkRate | None]
     """Returns how fast this node searches for the next block; None while it does not."""
     on_demand: bool
-    """Whether this node makes blocks on demand only."""
+    """Whether this node makes blocks on demand."""
+    every: int
+    """The seconds between the blocks that it makes besides; 0 if it makes none."""
     worker: Worker
     """Draws what takes longer than the reactor may be held up."""
     recent: RecentBlocks = field(init=False)

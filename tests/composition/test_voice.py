@@ -43,9 +43,9 @@ class Shown:
         self.counted += 1
 
 
-def production(shown: Shown, *, enabled: bool = True, on_demand: bool = False) -> BlockProduction:
+def production(shown: Shown, *, enabled: bool = True, on_demand: bool = False, every: int = 0) -> BlockProduction:
     parts: Any = shown
-    return BlockProduction(parts, enabled, None if on_demand else parts)
+    return BlockProduction(parts, enabled, None if on_demand else parts, every)
 
 
 @pytest.fixture
@@ -78,6 +78,9 @@ def test_what_is_waited_for(shown: Shown, sentence: str) -> None:
 
 def test_a_devnet_waits_for_a_command() -> None:
     assert production(Shown(), on_demand=True).sentence() == "the next block is made on demand, by svc node mine 1"
+    assert production(Shown(), on_demand=True, every=10).sentence() == (
+        "a block is made every 10 s, and on demand, by svc node mine 1"
+    )
 
 
 def test_heartbeats_come_every_minute_at_first_and_every_ten_later() -> None:
@@ -146,10 +149,10 @@ def test_the_start_is_a_block_of_lines_and_the_greeting(said: list[LogEvent], ne
     assert printed == ["Welcome\n"]
 
 
-def shown_at_a_terminal(shown: Shown, network: Any, *, on_demand: bool = False) -> list[str]:
+def shown_at_a_terminal(shown: Shown, network: Any, **made: Any) -> list[str]:
     written: list[str] = []
     terminal = TerminalObserver(text_line, written.append, lambda: 200)
-    line = StatusLine(terminal, Clock(), production(shown, on_demand=on_demand), network)
+    line = StatusLine(terminal, Clock(), production(shown, **made), network)
     line.startService()
     line.stopService()
     return written
@@ -162,6 +165,9 @@ def test_the_status_line_tells_height_rate_and_age_and_goes_with_the_node() -> N
     ]
     assert shown_at_a_terminal(Shown(), None, on_demand=True)[0] == (
         "height 12, alone, blocks on demand, no new tip for 43 s"
+    )
+    assert shown_at_a_terminal(Shown(), None, on_demand=True, every=10)[0] == (
+        "height 12, alone, a block every 10 s, no new tip for 43 s"
     )
 
 

@@ -101,6 +101,7 @@ def show(
     public_url: str = "",
     work_rate: Callable[[], WorkRate | None] = lambda: None,
     on_demand: bool = False,
+    every: int = 0,
 ) -> Shown:
     """A node's public site with pages."""
     chain_manager, transaction_pool, clock = (
@@ -126,6 +127,7 @@ def show(
         public_url=public_url,
         work_rate=work_rate,
         on_demand=on_demand,
+        every=every,
         worker=worker or InlineWorker(),
     )
     routes = [

@@ -129,6 +129,17 @@ def test_no_time_is_promised_where_nobody_makes_blocks(open_node: Callable[..., 
     assert waits in shown.see(unpaid).visible
 
 
+def test_the_time_of_blocks_that_come_by_themselves_is_promised(open_node: Callable[..., Node]) -> None:
+    shown = show(open_node(), on_demand=True, every=60)
+    shown.node.grow("genesis: b1")
+    shown.come_to_tip(seconds=IDLE_BLOCKS * 60)
+    page = shown.see(target(shown, confirmations=3))
+    assert "about 3 minutes (3 confirmations)" in page.visible
+    assert page.all("div", id="payment")[0]["data-block-seconds"] == "60"
+    shown.come_to_tip(seconds=IDLE_BLOCKS * 60 + 1)
+    assert "nobody knows when that comes" in shown.see(target(shown, confirmations=3)).visible
+
+
 def test_an_order_that_leaves_its_recipient_too_little_cannot_be_paid(open_node: Callable[..., Node]) -> None:
     shown = show(open_node(params=evolve(PARAMS, account_minimum=2000 * COIN)))
     sentence = (

@@ -303,23 +303,28 @@ def test_a_phone_shows_of_the_transfers_of_an_address_with_whom_and_under_which_
 
 
 @pytest.mark.parametrize(
-    ("rate", "on_demand", "text"),
+    ("rate", "made", "text"),
     [
         (
             WorkRate(13, 4.04, 16_384),
-            False,
+            {},
             "This node makes blocks, with 4.0 attempts a second. "
             "One block takes 16\u202f384 attempts on average: 67 min.",
         ),
-        (WorkRate(13, 0.0, 240), False, "This node makes blocks; one takes 240 attempts on average."),
-        (None, True, "This node makes a block when its operator asks for one."),
+        (WorkRate(13, 0.0, 240), {}, "This node makes blocks; one takes 240 attempts on average."),
+        (None, {"on_demand": True}, "This node makes a block when its operator asks for one."),
+        (
+            None,
+            {"on_demand": True, "every": 10},
+            "This node makes a block every 10 seconds, and when its operator asks for one.",
+        ),
     ],
 )
 def test_the_start_page_says_how_this_node_makes_blocks(
-    open_node: Callable[..., Node], rate: WorkRate | None, on_demand: bool, text: str
+    open_node: Callable[..., Node], rate: WorkRate | None, made: dict[str, Any], text: str
 ) -> None:
     node = open_node()
-    assert text in show(node, work_rate=lambda: rate, on_demand=on_demand).see("/").visible
+    assert text in show(node, work_rate=lambda: rate, **made).see("/").visible
 
 
 def test_the_start_page_of_a_node_that_makes_no_blocks_says_nothing_of_them(shown: Shown) -> None:

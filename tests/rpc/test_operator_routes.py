@@ -233,7 +233,11 @@ WRONG = [
     ("mine", {"blocks": None}, BLOCKS),
     ("mine", {"blocks": 1, "producer": "ab"}, SEED),
     ("mine", {"blocks": 1, "producer": None}, SEED),
-    ("mine", {"blocks": 1, "count": 1}, "unknown field 'count' in the body; the known ones are blocks, following, producer"),
+    (
+        "mine",
+        {"blocks": 1, "count": 1},
+        "unknown field 'count' in the body; the known ones are blocks, following, producer",
+    ),
     ("reorganise", {}, "depth is missing: How many blocks to replace."),
     ("reorganise", {"depth": 0}, DEPTH),
     ("reorganise", {"depth": 1001}, DEPTH),
