@@ -12,10 +12,10 @@ from svcd.interfaces import Clock
 from svcd.limits import ENDLESS_LOG, limit
 
 WINDOW_SECONDS: Final = 60.0
-SHARED: Final = limit(12, "lines of news in a minute, of all kinds together", "lines", ENDLESS_LOG)
+SHARED: Final = limit(12, "lines of news of one level in a minute, of all kinds together", "lines", ENDLESS_LOG)
 AT_ONCE: Final = 20
 """More lines of one topic than are ever written in a minute."""
-OWN: Final = limit(2, "lines of news in a minute that each kind has besides", "lines", ENDLESS_LOG)
+OWN: Final = limit(2, "lines of news of one level in a minute that each kind has besides", "lines", ENDLESS_LOG)
 
 
 class Topic(Enum):
@@ -94,16 +94,17 @@ class News:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._budget = LineBudget()
+        # So that lines which the level of the log leaves out take no room from those that it lets through.
+        self._budgets = {level: LineBudget() for level in (LogLevel.warn, LogLevel.info)}
 
     def info(self, text: str, topic: Topic, **fields: object) -> None:
         """Write a line, or count it; ``text`` names the ``fields`` in braces."""
         self._tell(LogLevel.info, text, topic, fields)
 
     def leave_out(self, topic: Topic, number: int) -> None:
-        """Count lines of so many that come at once that none of them could be written; this costs no time for each."""
+        """Count lines of the level ``info`` that come with too many others to be written; none costs any time."""
         self.sum_up()
-        self._budget.count(topic, number, self._clock.seconds())
+        self._budgets[LogLevel.info].count(topic, number, self._clock.seconds())
 
     def warn(self, text: str, topic: Topic, **fields: object) -> None:
         """The same at the level ``warn``."""
@@ -111,14 +112,16 @@ class News:
 
     def _tell(self, level: LogLevel, text: str, topic: Topic, fields: dict[str, object]) -> None:
         self.sum_up()
-        if self._budget.admits(topic, self._clock.seconds()):
+        if self._budgets[level].admits(topic, self._clock.seconds()):
             self.log.emit(level, text, **fields)
 
     def sum_up(self) -> None:
         """Write how many lines were left out, if a minute with such lines is over; to be called every few seconds."""
-        if counts := self._budget.take_counts(self._clock.seconds()):
-            self.log.info(
-                "more in that minute: {_counts}",
-                _counts=", ".join(topic.counted(number) for topic, number in counts.items()),
-                **{topic.name.lower(): number for topic, number in counts.items()},
-            )
+        for level, budget in self._budgets.items():
+            if counts := budget.take_counts(self._clock.seconds()):
+                self.log.emit(
+                    level,
+                    "more in that minute: {_counts}",
+                    _counts=", ".join(topic.counted(number) for topic, number in counts.items()),
+                    **{topic.name.lower(): number for topic, number in counts.items()},
+                )

@@ -106,3 +106,18 @@ def test_the_counts_come_before_the_next_line(said: list[LogEvent]) -> None:
     clock.advance(WINDOW_SECONDS)
     news.info("next", TIP)
     assert [formatEvent(event) for event in said[-2:]] == ["more in that minute: 1 payment seen", "next"]
+
+
+def test_warnings_have_a_budget_and_counts_of_their_own(said: list[LogEvent]) -> None:
+    """With [log] level = "warn", nothing of the level info is written."""
+    clock = Clock()
+    news = News(clock)
+    for _ in range(100):
+        news.info("payment", PAYMENT)
+    for _ in range(OWN + SHARED + 3):
+        news.warn("gone", Topic.GIVEN_UP)
+    clock.advance(WINDOW_SECONDS)
+    news.sum_up()
+    warned = [formatEvent(event) for event in said if event["log_level"].name == "warn"]
+    assert warned == ["gone"] * (OWN + SHARED) + ["more in that minute: 3 events given up"]
+    assert formatEvent(said[-1]) == f"more in that minute: {100 - OWN - SHARED} payments seen"
