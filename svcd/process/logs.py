@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from fcntl import F_GETFL, F_SETFL, fcntl
 from functools import partial
@@ -87,7 +88,7 @@ class NodeLog:
         self.thread = LogThread()
         self._is_told: Callable[[BaseException], bool] = lambda _error: False
         line, queue = {"text": text_line, "json": json_line}[form], partial(self.thread.write, write)
-        self.terminal = None if columns is None else TerminalObserver(line, queue, columns)
+        self.terminal = None if columns is None else TerminalObserver(line, self.thread, write, columns)
         """Shows the log at a terminal; None elsewhere."""
         self._lines = self.terminal or LineObserver(line, queue)
         # Any: mypy does not see that these classes provide the zope interfaces that the filter asks for.
@@ -196,6 +197,7 @@ class LogThread:
     _jobs: "SimpleQueue[Callable[[], object]]" = field(factory=SimpleQueue)
     _thread: threading.Thread | None = None
     _reported: int = 0
+    _newest_waits: bool = False
 
     _log = Logger()
 
@@ -212,6 +214,20 @@ class LogThread:
             self.dropped += 1
         else:
             self.run(partial(write, line))
+
+    def write_newest(self, write: Callable[[], object]) -> None:
+        """Call ``write`` after the lines before it; one that waits already writes what is newest then.
+
+        A failure is not counted: it loses no line.
+        """
+        if not self._newest_waits:
+            self._newest_waits = True
+            self.run(partial(self._write_newest, write))
+
+    def _write_newest(self, write: Callable[[], object]) -> None:
+        self._newest_waits = False
+        with suppress(OSError):
+            write()
 
     def run(self, job: Callable[[], object]) -> None:
         """Do something after the lines before it."""
@@ -289,11 +305,17 @@ class TerminalObserver(LineObserver):
     """Writes events as lines, above a status line."""
 
     def __init__(
-        self, line: Callable[[LogEvent], str], write: Callable[[str], object], columns: Callable[[], int]
+        self,
+        line: Callable[[LogEvent], str],
+        thread: LogThread,
+        write: Callable[[str], object],
+        columns: Callable[[], int],
     ) -> None:
-        super().__init__(line, write)
-        self._columns = columns
+        super().__init__(line, partial(thread.write, self._write_line))
+        self._thread, self._to_terminal, self._columns = thread, write, columns
         self._status = ""
+        # What the terminal shows, for the thread that writes: while it waits for the terminal, the status goes on.
+        self._shown = ""
 
     def show_status(self, text: str, progress: float | None = None) -> None:
         """Replace the status line; ``progress``, from 0 to 1, is a bar before the text, and "" alone is no line."""
@@ -303,18 +325,21 @@ class TerminalObserver(LineObserver):
             status = f"[{'#' * done}{'-' * (_BAR_COLUMNS - done)}] {progress:4.0%} {status}"
         with self.lock:
             # A status of more than one line could not be erased.
-            before, self._status = self._status, status[: self._columns() - 1]
-            if self._status != before:
-                self._write((_ERASE_LINE if before else "") + self._status)
+            self._status = status[: self._columns() - 1]
+            self._thread.write_newest(self._write_status)
 
     def _show(self, event: LogEvent) -> None:
         if not event.get("_on_status_line"):
-            self.print(f"{self._line(event)}\n")
+            super()._show(event)
 
-    def print(self, text: str) -> None:
-        """Write lines above the status line."""
-        with self.lock:
-            self._write(f"{_ERASE_LINE}{text}{self._status}" if self._status else text)
+    def _write_status(self) -> None:
+        if self._status != self._shown:
+            self._write_line("")
+
+    def _write_line(self, text: str) -> None:
+        status = self._status
+        self._to_terminal(f"{_ERASE_LINE if self._shown else ''}{text}{status}")
+        self._shown = status
 
 
 def text_line(event: LogEvent) -> str:

@@ -18,7 +18,7 @@ from svcd.config.schema import Config
 from svcd.node.news import News
 from svcd.node.work_rate import WorkRate
 from svcd.p2p.progress import SyncStage, SyncStatus
-from svcd.process.logs import TerminalObserver, text_line
+from svcd.process.logs import LogThread, TerminalObserver, text_line
 
 GENESIS = DEVNET.genesis_hash.hex()
 
@@ -151,7 +151,7 @@ def test_the_start_is_a_block_of_lines_and_the_greeting(said: list[LogEvent], ne
 
 def shown_at_a_terminal(shown: Shown, network: Any, **made: Any) -> list[str]:
     written: list[str] = []
-    terminal = TerminalObserver(text_line, written.append, lambda: 200)
+    terminal = TerminalObserver(text_line, LogThread(), written.append, lambda: 200)
     line = StatusLine(terminal, Clock(), production(shown, **made), network)
     line.startService()
     line.stopService()

@@ -63,7 +63,7 @@ def logger(level: str = "info", form: str = "text") -> tuple[Logger, list[str]]:
 
 def terminal_of(columns: int = 80) -> tuple[TerminalObserver, list[str]]:
     written: list[str] = []
-    return TerminalObserver(text_line, written.append, lambda: columns), written
+    return TerminalObserver(text_line, LogThread(), written.append, lambda: columns), written
 
 
 def test_lines_are_above_the_status_line_which_is_rewritten() -> None:
@@ -436,6 +436,37 @@ def test_lines_that_nobody_reads_hold_up_nothing_and_are_counted() -> None:
         assert reader.taken.acquire(timeout=60)
     node_log.thread.flush()
     assert [line.split()[-1] for line in reader.lines] == [str(number) for number in range(lines - dropped)]
+
+
+def test_the_status_line_of_a_stopped_terminal_takes_no_room_from_lines() -> None:
+    reader = Reader()
+    node_log = NodeLog("text", "info", reader.write, columns=lambda: 80)
+    assert node_log.terminal is not None
+    node_log.thread.begin()
+    for number in range(2 * MAX_QUEUED):
+        node_log.terminal.show_status(f"second {number}")
+    node_log.print("a line\n")
+    for number in range(2 * MAX_QUEUED):
+        node_log.terminal.show_status(f"minute {number}")
+    assert node_log.thread.dropped == 0
+    node_log.terminal.show_status("")
+    reader.reads.set()
+    node_log.thread.flush()
+    assert "\r\x1b[Ka line\n" in reader.lines
+    assert len(reader.lines) <= 3
+    assert reader.lines[-1].endswith(("\n", "\x1b[K")), "the status line is removed"
+
+
+def test_a_status_line_that_cannot_be_written_is_no_dropped_line() -> None:
+    def write(text: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    node_log = NodeLog("text", "info", write, columns=lambda: 80)
+    assert node_log.terminal is not None
+    node_log.thread.begin()
+    node_log.terminal.show_status("height 7")
+    node_log.thread.flush()
+    assert node_log.thread.dropped == 0
 
 
 def test_what_was_dropped_is_told_once_lines_are_written_again() -> None:
