@@ -265,11 +265,12 @@ class _Checkout:
     def _views(self, warned: Sequence[Tag]) -> list[Tag]:
         """One for each phase."""
         terms, observation = self.order.terms, self.observation
-        depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
+        # More than required is not told: on a node that is not in sync, the payment is not confirmed all the same.
+        depth, required = min(observation.confirmations, terms.required), str(terms.required)
         bar = tag(
-            "progress", max=required, value=depth, data_fill="progress", aria_label=message("frame.confirmations")
+            "progress", max=required, value=str(depth), data_fill="progress", aria_label=message("frame.confirmations")
         )
-        count = tag("span", grouped(observation.confirmations), data_fill="confirmations")
+        count = tag("span", grouped(depth), data_fill="confirmations")
         of = message("checkout.of", done=count, count=terms.required)
         none = message("checkout.of", done=0, count=terms.required)
         unpaid = message("checkout.unpaid-text")

@@ -188,6 +188,7 @@ def test_nothing_is_shown_as_paid_while_the_node_lacks_the_newest_blocks(shown: 
     page = shown.see(asked)
     assert state(page) == "confirming"
     assert "Time unknown (2 of 2 confirmations" in page.visible
+    assert "(1 of 1 confirmation" in shown.see(target(shown, confirmations=1)).visible, "never more than required"
     assert "catching up with the network or has stalled" in page.visible
     assert "Paid" not in page.visible
     assert refreshes(page)

@@ -71,12 +71,14 @@ export function viewOf(payment) {
   const required = payment.requiredConfirmations;
   const outdated = !payment.node.synced;
   const final = payment.state === "confirmed" && !outdated;
+  // More than required is not told: on a node that is not in sync, the payment is not confirmed all the same.
+  const progress = Math.min(payment.confirmations, required);
   return {
     told: payment.state,
     state: payment.state === "confirmed" && !final ? "confirming" : payment.state,
     outdated,
-    confirmations: grouped(payment.confirmations),
-    progress: Math.min(payment.confirmations, required),
+    confirmations: grouped(progress),
+    progress,
     missing: Math.max(required - payment.confirmations, 0),
     time: payment.blockTime ?? "",
     final,

@@ -106,7 +106,8 @@ test("a verification result becomes what is shown", () => {
   const view = viewOf(PAYMENT);
   assert.deepEqual(view.mismatches, [{ coins: "3", difference: "0.5", less: false, txid: "cd" }]);
   assert.deepEqual([view.state, view.confirmations, view.progress, view.final, view.twice], ["confirming", "2", 2, false, false]);
-  assert.equal(viewOf({ ...PAYMENT, confirmations: 99 }).progress, 12);
+  const deep = viewOf({ ...PAYMENT, state: "confirmed", confirmations: 99, node: { ...PAYMENT.node, synced: false } });
+  assert.deepEqual([deep.state, deep.confirmations, deep.progress], ["confirming", "12", 12]);
   assert.equal(viewOf({ ...PAYMENT, state: "confirmed", matchCount: 2 }).final, true);
   assert.equal(viewOf({ ...PAYMENT, txid: undefined }).txid, "");
 });
