@@ -12,6 +12,7 @@ from attrs import evolve, frozen
 from twisted.web.template import Tag
 
 from svcd.chain.params import NetworkParams
+from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.commerce.payment import Observation, PaymentState, payment_state, told_state
 from svcd.commerce.payment_request import (
@@ -23,7 +24,7 @@ from svcd.commerce.payment_request import (
     resolve_amount,
     status_path,
 )
-from svcd.pages.expectation import IDLE_BLOCKS, seconds_per_block
+from svcd.pages.expectation import IDLE_BLOCKS, seconds_per_block, usual_seconds
 from svcd.pages.html import (
     UNIT,
     Content,
@@ -80,7 +81,13 @@ class Timing:
     in_time: bool
     """Whether a payment came before the order expired."""
     block_seconds: int | None
-    """See :func:`~svcd.pages.expectation.seconds_per_block`."""
+    """See :func:`~svcd.pages.expectation.usual_seconds`."""
+    moving: bool
+    """Whether blocks come, so that a time may be promised."""
+    tip: ChainPoint
+    """The newest block."""
+    tip_time: int
+    """Its time in Unix milliseconds."""
 
 
 class CheckoutPage:
@@ -134,10 +141,14 @@ class CheckoutPage:
         observation = sources.payments.find(terms)
         unpaid = payment_state(terms, observation) is PaymentState.UNPAID
         received = self._balance_that_matters(terms) if unpaid else None
+        tip = sources.chain_manager.tip
         timing = Timing(
             expired=unpaid and until is not None and sources.now >= until,
             in_time=self._came_in_time(order, observation),
-            block_seconds=seconds_per_block(sources),
+            block_seconds=usual_seconds(sources),
+            moving=seconds_per_block(sources) is not None,
+            tip=tip,
+            tip_time=sources.params.slot_time(tip.slot),
         )
 
         def draw() -> Page:
@@ -228,6 +239,7 @@ class _Checkout:
         if timing.block_seconds is not None:
             data["data_block_seconds"] = str(timing.block_seconds)
             data["data_idle_seconds"] = str(IDLE_BLOCKS * timing.block_seconds)
+            data["data_tip"], data["data_tip_time"] = timing.tip.hash.hex(), str(timing.tip_time)
         if order.until is not None:
             data["data_until"] = str(order.until)
             if self.state is not PaymentState.UNPAID and timing.in_time:
@@ -275,7 +287,7 @@ class _Checkout:
         none = message("checkout.of", done=0, count=terms.required)
         unpaid = message("checkout.unpaid-text")
         return [
-            self._view("unpaid", unpaid, tag("p", self._duration(), class_="soft"), *warned),
+            self._view("unpaid", unpaid, *self._durations(), *warned),
             self._view("expired", *self._expired()),
             self._view("short", message("checkout.mismatched-text")),
             self._view("mismatched", message("checkout.mismatched-text")),
@@ -292,19 +304,22 @@ class _Checkout:
         headed = tag("div", *mark, tag("h2", _HEADINGS[when]), tag("p", sentence, class_="soft"))
         return tag("div", headed, *more, class_="stack tight", data_when=when, **_unless(self.phase == when))
 
-    def _duration(self) -> Message:
-        """How long the payment takes once it is sent."""
-        seconds, count = self.timing.block_seconds, self.order.terms.required
-        if seconds is None:
-            return message("checkout.takes-blocks", count=count)
-        return message("checkout.takes", time=about_time(count * seconds), count=count)
+    def _durations(self) -> list[Tag]:
+        """How long the payment takes once it is sent, while blocks come, and while none comes."""
+        timing, count = self.timing, self.order.terms.required
+        waits = message("checkout.takes-blocks", count=count)
+        said = [tag("p", waits, class_="soft", data_waits="", **_unless(not timing.moving))]
+        if timing.block_seconds is not None:
+            takes = message("checkout.takes", time=about_time(count * timing.block_seconds), count=count)
+            said.append(tag("p", takes, class_="soft", data_takes="", **_unless(timing.moving)))
+        return said
 
     def _left(self, of: Message) -> Tag:
         """How long the payment still takes; ``of`` says how many confirmations it has."""
         seconds = self.timing.block_seconds
         if not self.observation.synced:
             remaining = message("script.time-unknown")
-        elif seconds is None:
+        elif seconds is None or not self.timing.moving:
             remaining = message("script.next-block")
         else:
             missing = self.order.terms.required - self.observation.confirmations

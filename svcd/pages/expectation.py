@@ -69,17 +69,22 @@ def blocks_until(sources: Sources, fee: int) -> int:
     return sources.mempool.fees.blocks_until(rate, sources.params, size=LARGEST_TRANSFER)
 
 
+def usual_seconds(sources: Sources) -> int | None:
+    """The seconds between two blocks on average; None where the operator makes all of them by hand."""
+    if sources.every:
+        return sources.every
+    return None if sources.on_demand else sources.params.slots_per_block * sources.params.slot_seconds
+
+
 def seconds_per_block(sources: Sources) -> int | None:
     """The seconds until the next block on average; None where no time may be promised.
 
     That is where the operator makes all blocks by hand, where the node may lack the newest ones, and where none has
     come for long.
     """
-    params = sources.params
-    usual = sources.every or params.slots_per_block * params.slot_seconds
-    idle = sources.now - params.slot_time(sources.chain_manager.tip.slot)
-    by_hand = sources.on_demand and not sources.every
-    if by_hand or sources.peers.behind() or idle > 1000 * IDLE_BLOCKS * usual:
+    usual = usual_seconds(sources)
+    idle = sources.now - sources.params.slot_time(sources.chain_manager.tip.slot)
+    if usual is None or sources.peers.behind() or idle > 1000 * IDLE_BLOCKS * usual:
         return None
     return usual
 

@@ -123,7 +123,11 @@ def test_no_time_is_promised_where_nobody_makes_blocks(open_node: Callable[..., 
     assert "less than a minute" in shown.see(unpaid).visible
     shown.come_to_tip(seconds=usual + 1)
     assert waits in shown.see(unpaid).visible
-    assert "data-block-seconds" not in shown.see(unpaid).source
+    (root,) = shown.see(unpaid).all("div", id="payment")
+    tip = shown.node.node_context.chain_manager.tip
+    assert (root["data-tip"], int(root["data-tip-time"])) == (tip.hash.hex(), PARAMS.slot_time(tip.slot))
+    assert (root["data-block-seconds"], root["data-idle-seconds"]) == (str(usual // IDLE_BLOCKS), str(usual))
+    assert "data-block-seconds" not in by_hand.see(unpaid).source
     shown.come_to_tip()
     shown.around.here = evolve(shown.around.here, behind="no verified peer has answered")
     assert waits in shown.see(unpaid).visible

@@ -175,6 +175,8 @@ export function show(root, view) {
     setText(remaining, Number.isFinite(least) ? timeLeft(least, Math.floor) : "");
   }
   setHidden(root.querySelector("[data-return]"), phase === "confirmed" || phase === "expired");
+  setHidden(root.querySelector("[data-takes]"), !view.moving);
+  setHidden(root.querySelector("[data-waits]"), view.moving);
   const known = view.moving ? timeLeft(view.missing * Number(root.dataset.blockSeconds)) : message("script.next-block");
   const time = view.outdated ? message("script.time-unknown") : known;
   for (const left of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll('[data-fill="left"]'))) {
@@ -261,7 +263,8 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
   const trouble = within(root, "[data-trouble]");
   const until = Number(root.dataset.until ?? Infinity);
   const idle = 1000 * Number(root.dataset.idleSeconds ?? 0);
-  let moved = { tip: "", at: 0 };
+  // The newest block, and when it was made or, if it came later, when this page saw it.
+  let moved = { tip: root.dataset.tip, at: Number(root.dataset.tipTime ?? 0) };
   let failures = 0;
   let plain = 1;
   let left = Infinity;
@@ -308,7 +311,7 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
       fallen: hasFallen(shown),
       expired: shown.state === "unpaid" && now >= until,
       late: isLate(shown, now),
-      moving: now - moved.at < idle,
+      moving: now - moved.at <= idle && !shown.outdated,
       remaining: left,
     });
     if (shown.final) {

@@ -69,6 +69,8 @@ function page(state, until) {
     "[data-pay-before]": element(),
     "[data-late]": { ...element(), hidden: true },
     "[data-return]": element(),
+    "[data-takes]": element(),
+    "[data-waits]": { ...element(), hidden: true },
     '[data-fill="remaining"]': element(),
   };
   const sample = (id) => ({
@@ -87,7 +89,7 @@ function page(state, until) {
     title: `Heading of ${state}: 2.5 SVC`,
   });
   const root = {
-    ...element({ state, status: "/rpc/x", blockSeconds: "60", idleSeconds: "300", ...(until && { until }) }),
+    ...element({ state, status: "/rpc/x", blockSeconds: "60", idleSeconds: "300", tip: "ef", tipTime: "0", ...(until && { until }) }),
     ownerDocument,
     querySelectorAll: (selector) => (selector === "[data-when]" ? views : [parts[selector]]),
     querySelector: (selector) => parts[selector],
@@ -266,7 +268,7 @@ test("too little has words of its own", async () => {
 });
 
 test("no time is promised once no block has come for long, and then one is waited for", async () => {
-  const times = [0, 299_999, 300_000, 300_001];
+  const times = [299_999, 300_000, 300_001, 300_002];
   const next = { ...PAYMENT, confirmations: 3, node: { ...PAYMENT.node, hash: "ee" } };
   const { parts, timers } = watched("unpaid", [PAYMENT, PAYMENT, PAYMENT, next], { now: () => times.shift() });
   const said = [];
@@ -276,6 +278,20 @@ test("no time is promised once no block has come for long, and then one is waite
     timers.due();
   }
   assert.deepEqual(said, ["About 10 minutes left", "About 10 minutes left", "Waits for the next block", "About 9 minutes left"]);
+});
+
+test("what an unpaid order takes is told while blocks come, from the time of the newest one on", async () => {
+  const next = { ...UNPAID, node: { ...UNPAID.node, hash: "ee" } };
+  const behind = { ...next, node: { ...next.node, synced: false } };
+  const times = [300_000, 300_001, 400_000, 400_001, 400_002];
+  const { parts, timers } = watched("unpaid", [UNPAID, UNPAID, next, behind, next], { now: () => times.shift() });
+  const said = [];
+  for (let round = 0; round < 5; round += 1) {
+    await settle();
+    said.push(["takes", "waits"].filter((name) => !parts[`[data-${name}]`].hidden).join());
+    timers.due();
+  }
+  assert.deepEqual(said, ["takes", "waits", "takes", "waits", "takes"]);
 });
 
 test("a payment that came after the order had expired is late, unless it was seen before", async () => {
