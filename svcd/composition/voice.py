@@ -24,7 +24,7 @@ _STATUS_SECONDS: Final = 1.0
 
 def has_heartbeat(minute: int) -> bool:
     """Whether a node says in this minute after its start how it searches for a block."""
-    return 0 < minute <= _OFTEN_MINUTES or (minute > 0 and minute % _OFTEN_MINUTES == 0)
+    return minute > 0 and (minute <= _OFTEN_MINUTES or minute % _OFTEN_MINUTES == 0)
 
 
 @define

@@ -19,7 +19,7 @@ MAX_LISTED: Final = 400_000
 """Transfers whose ids a change lists, 50 MB of them; only a reorganisation of hundreds of full blocks has more."""
 
 
-OWN: Final = "this node"
+THIS_NODE: Final = "this node"
 """The source of the blocks that this node makes."""
 
 
@@ -141,7 +141,7 @@ class ChainChange:
     last_disconnected: int = field(default=0, kw_only=True)
     """The last row of the undone transfers saved for the mempool (ChainWriter.save_disconnected); 0 for none."""
     source: str = field(default="", kw_only=True)
-    """Who brought the newest block: OWN, a peer's endpoint, or a client's address; "" if that is not known."""
+    """Who brought the newest block: THIS_NODE, a peer's endpoint, or a client's address; "" if that is not known."""
     prune_height: int = field(default=0, kw_only=True)
     """See :meth:`svcd.store.chain_store.ChainReader.prune_height`."""
 

@@ -15,7 +15,7 @@ from svcd.chain.transition import ChainPoint, head_after
 from svcd.interfaces import milliseconds
 from svcd.node.block_template import BlockTemplate, by_fee_rate, create_template
 from svcd.node.chain_view import ChainView
-from svcd.node.changes import OWN, BlockStatus
+from svcd.node.changes import THIS_NODE, BlockStatus
 from svcd.node.node_context import NodeContext
 from svcd.node.work_search import WorkSearch
 
@@ -126,7 +126,7 @@ class Devnet:
             blocks = await self._forge(count, seed, waiting(), undone, later)
             # Our own, and the first of a branch may be far below the tip that the last one replaces.
             work = self._chain_manager.tip.work
-            outcomes = await self._chain_manager.submit_blocks(blocks, proven_work=work, source=OWN)
+            outcomes = await self._chain_manager.submit_blocks(blocks, proven_work=work, source=THIS_NODE)
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     raise outcome

@@ -23,7 +23,7 @@ from svcd.chain.transition import (
 )
 from svcd.interfaces import Timer, Worker, milliseconds
 from svcd.node.block_template import BlockTemplate, by_fee_rate, create_template
-from svcd.node.changes import OWN, BlockStatus, ChainChange
+from svcd.node.changes import THIS_NODE, BlockStatus, ChainChange
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
 from svcd.node.work_rate import AttemptCounts, WorkRate, expected_attempts
@@ -204,7 +204,7 @@ class Miner(Service):
             return
         block = await self._seal(template)
         if block is not None:
-            outcome = await self._chain_manager.submit_block(block, source=OWN)
+            outcome = await self._chain_manager.submit_block(block, source=THIS_NODE)
             if outcome is not BlockStatus.CONNECTED:
                 self.log.info(
                     "our block {height} {hash} came too late: another one is in its place",
