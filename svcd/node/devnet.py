@@ -56,7 +56,10 @@ class Devnet:
         return hashes
 
     async def mine_now(self, seed: bytes) -> list[bytes]:
-        """Make a block in the slot of the present, as :meth:`mine` does; none if the newest block is as late."""
+        """Make a block an hour before the present, as :meth:`mine` does, so that there is room for others after it.
+
+        After newer blocks it comes at the average distance; none is made if there is no slot for it.
+        """
         try:
             async with self._lock:
                 return await self._make(1, seed, self._waiting, later=None)
@@ -119,7 +122,7 @@ class Devnet:
     ) -> list[bytes]:
         """Make blocks in the place of the chain's newest ``undone`` blocks, and submit them; gives their hashes.
 
-        They leave room for ``later`` blocks; None puts the first one into the slot of the present. If blocks of other
+        They leave room for ``later`` blocks; None puts the first one an hour before the present. If blocks of other
         nodes come first they are made again, from the transfers that ``waiting`` gives then.
         """
         for _ in range(_ATTEMPTS):
@@ -177,12 +180,13 @@ class Devnet:
     def _next_slot(self, tip: ChainPoint, newest: int, left: int | None) -> int:
         """The slot of the next of ``left`` blocks: at the average distance, or of today if that would be long ago.
 
-        None gives the ``newest`` slot.
+        With None it is an hour before the ``newest``, or at the average distance if the tip is later.
         """
         params = self._chain.params
-        slot = newest if left is None else min(tip.slot + params.slots_per_block, newest)
-        if left is not None and newest - slot > _OLD_SECONDS // params.slot_seconds:
-            slot = max(slot, newest - _LAG_SECONDS // params.slot_seconds - (left - 1) * params.slots_per_block)
+        slot = min(tip.slot + params.slots_per_block, newest)
+        if left is None or newest - slot > _OLD_SECONDS // params.slot_seconds:
+            room = (left - 1) * params.slots_per_block if left else 0
+            slot = max(slot, newest - _LAG_SECONDS // params.slot_seconds - room)
         if slot <= tip.slot:
             wait = (tip.slot + 1 - newest) * params.slot_seconds
             raise RuleViolation(Refusal.SLOT, f"the chain has caught up with the clock: try again in {wait} s")

@@ -24,7 +24,7 @@ from svcd.commerce.payment_request import (
     resolve_amount,
     status_path,
 )
-from svcd.pages.expectation import IDLE_BLOCKS, seconds_per_block, usual_seconds
+from svcd.pages.expectation import IDLE_BLOCKS, newest_at, seconds_per_block, usual_seconds
 from svcd.pages.html import (
     UNIT,
     Content,
@@ -148,7 +148,7 @@ class CheckoutPage:
             block_seconds=usual_seconds(sources),
             moving=seconds_per_block(sources) is not None,
             tip=tip,
-            tip_time=sources.params.slot_time(tip.slot),
+            tip_time=newest_at(sources),
         )
 
         def draw() -> Page:

@@ -76,6 +76,11 @@ def usual_seconds(sources: Sources) -> int | None:
     return None if sources.on_demand else sources.params.slots_per_block * sources.params.slot_seconds
 
 
+def newest_at(sources: Sources) -> int:
+    """The time of the newest block, in Unix milliseconds; now where a devnet dates its blocks before the present."""
+    return sources.now if sources.every else sources.params.slot_time(sources.chain_manager.tip.slot)
+
+
 def seconds_per_block(sources: Sources) -> int | None:
     """The seconds until the next block on average; None where no time may be promised.
 
@@ -83,8 +88,7 @@ def seconds_per_block(sources: Sources) -> int | None:
     come for long.
     """
     usual = usual_seconds(sources)
-    idle = sources.now - sources.params.slot_time(sources.chain_manager.tip.slot)
-    if usual is None or sources.peers.behind() or idle > 1000 * IDLE_BLOCKS * usual:
+    if usual is None or sources.peers.behind() or sources.now - newest_at(sources) > 1000 * IDLE_BLOCKS * usual:
         return None
     return usual
 

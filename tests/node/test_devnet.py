@@ -195,18 +195,28 @@ def test_blocks_are_never_later_than_the_clock(make_node: MakeNode) -> None:
     assert bench.slots()[-1] == 10
 
 
-def test_blocks_that_come_by_themselves_are_of_now(make_node: MakeNode) -> None:
-    present = 30 * 86_400
+def test_blocks_that_come_by_themselves_are_an_hour_old(make_node: MakeNode) -> None:
+    """So there is room for blocks that are asked for, and the dates keep their distance from the clock."""
+    present, hour = 30 * 86_400, 3_600
     bench = Bench(make_node(params=PARAMS, clock=at(present)))
     for seconds in (0, 10, 10):
         bench.node.clock.advance(seconds)
         assert len(now(bench.node, bench.demand.mine_now(SEED))) == 1
-    assert bench.slots() == [present, present + 10, present + 20]
-    assert now(bench.node, bench.demand.mine_now(SEED)) == [], "the newest block is of this slot already"
-    bench.node.clock.advance(4)
-    assert len(bench.mine(2)) == 2
-    assert bench.slots()[-2:] == [present + 22, present + 24]
+    begun = present - hour
+    assert bench.slots() == [begun, begun + 10, begun + 20]
+    bench.mine(2)
+    assert len(now(bench.node, bench.demand.mine_now(SEED))) == 1
+    assert bench.slots()[-3:] == [begun + 22, begun + 24, begun + 26]
+    bench.node.clock.advance(60)
+    assert len(now(bench.node, bench.demand.mine_now(SEED))) == 1
+    assert bench.slots()[-1] == begun + 80
     bench.node.check()
+
+
+def test_a_block_that_comes_by_itself_waits_for_the_clock(make_node: MakeNode) -> None:
+    bench = Bench(make_node(params=PARAMS, clock=at(9)))
+    bench.mine(5)
+    assert now(bench.node, bench.demand.mine_now(SEED)) == []
 
 
 def test_on_a_chain_ahead_of_the_clock_the_wait_is_told(make_node: MakeNode) -> None:
