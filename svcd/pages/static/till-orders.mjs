@@ -33,8 +33,12 @@ import { formatAmount, GREATEST, unitsOf, wireNumber } from "./units.mjs";
 /** @typedef {{ txid: string, sender: string, recipient: string, amount: bigint, reference: string | null,
  *   height: bigint | null, time: number | null }} Transfer */
 /** @typedef {{ transfers: Transfer[], since: bigint, height: bigint, begun: number, whole: boolean }} Listing all transfers
- * of the recipient in the mempool, and in the blocks from `since` to `height`, from the time `begun` on; if it is not
- * `whole`, blocks were replaced meanwhile, or there were too many, and some are missing. */
+ * of the recipient in the mempool, and in the blocks from `since` to `height`, from the time `begun` on, and perhaps of
+ * earlier blocks; if it is not `whole`, blocks were replaced meanwhile, or there were too many, and some are missing. */
+/** @typedef {{ height: bigint, missingBelow: bigint | null }} Listed up to which height the payments of a till were listed;
+ * of those in the blocks below `missingBelow`, some were not. */
+/** @typedef {{ since: bigint, below: bigint | null, oldest: bigint }} Ranges what is to be listed: the blocks from `since`
+ * on and, unless `below` is null, those from `oldest` on that are below it. */
 
 const MAX_ITEMS = 60;
 const MAX_ITEM = 40;
@@ -42,6 +46,8 @@ const MAX_SLUG = 18;
 const RANDOM = 8;
 const ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789";
 const REFUND = "refund:";
+/** Blocks that may be replaced below the newest one of the last list. */
+const MARGIN = 100n;
 /** A reference of a till: its name, the day, eight random characters, the amount in coins. */
 const FORM = /^([a-z0-9-]+)-([0-9]{8})-([a-z2-9]{8})-([0-9.]+)$/;
 
@@ -232,6 +238,27 @@ export function transferIn({ txid, senderAddress: sender, payload, blockHeight, 
   if (![txid, sender, recipient].every(isName) || amount === null || (blockHeight !== undefined && (height === null || time === null))) return null;
   if (reference !== null && typeof reference !== "string") return null;
   return { txid, sender, recipient: String(recipient), amount, reference, height, time: time === null ? null : Number(time) };
+}
+
+/** The heights whose payments are to be listed, where a till looks back so many blocks and `first` is the first block that
+ * the node has.
+ * @type {(before: Listed | null, height: bigint, first: bigint, blocks: bigint) => Ranges} */
+export function rangesOf(before, height, first, blocks) {
+  /** @type {(at: bigint) => bigint} */
+  const there = (at) => (at > first ? at : first);
+  const oldest = there(height - blocks);
+  if (before === null) return { since: oldest, below: null, oldest };
+  const since = there((before.height < height ? before.height : height) - MARGIN);
+  const gap = before.missingBelow ?? 0n;
+  return { since, below: gap > oldest && since > oldest ? (gap < since ? gap : since) : null, oldest };
+}
+
+/** Below which height payments are missing once all from `since` on and, if those were asked for, all from `older` to
+ * `below` are listed; null if none is missing.
+ * @type {(ranges: Ranges, since: bigint, older: bigint) => bigint | null} */
+export function missingBelow(ranges, since, older) {
+  if (since > ranges.since) return since;
+  return ranges.below !== null && older > ranges.oldest ? older : null;
 }
 
 /** The orders that a list of transfers changes, or makes known; `rule` is that of orders which another device has made.

@@ -3,7 +3,7 @@
 import { Database } from "./database.mjs";
 import { joined } from "./till-orders.mjs";
 
-/** @import { Order } from "./till-orders.mjs" */
+/** @import { Listed, Order } from "./till-orders.mjs" */
 /**
  * @typedef {object} Settings
  * @property {string} name
@@ -48,15 +48,15 @@ export class TillStore {
     return this.#database.write(SETTINGS, (objects) => objects.put(settings, CURRENT));
   }
 
-  /** The height up to which the payments of a till have been listed, or null.
-   * @type {(till: string) => Promise<bigint | null>} */
+  /** What of the payments of a till has been listed, or null.
+   * @type {(till: string) => Promise<Listed | null>} */
   listed(till) {
     return this.#database.read(SETTINGS, (objects) => objects.get(till));
   }
 
-  /** @type {(till: string, height: bigint) => Promise<void>} */
-  keepListed(till, height) {
-    return this.#database.write(SETTINGS, (objects) => objects.put(height, till));
+  /** @type {(till: string, listed: Listed) => Promise<void>} */
+  keepListed(till, listed) {
+    return this.#database.write(SETTINGS, (objects) => objects.put(listed, till));
   }
 
   /** @type {(till: string) => Promise<Order[]>} */

@@ -8,7 +8,7 @@ import { Node, odd } from "./node.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
 import { localTime, message } from "./texts.mjs";
-import { chainOf, standingOf, tillOf, reconciled, transferIn, verified } from "./till-orders.mjs";
+import { chainOf, missingBelow, rangesOf, reconciled, standingOf, tillOf, transferIn, verified } from "./till-orders.mjs";
 import { enterBooks, wireBooks } from "./till-books.mjs";
 import { enterOrder, showOrder, wireOrder } from "./till-order.mjs";
 import { enterSale, showOpen, wireSale } from "./till-sale.mjs";
@@ -18,7 +18,7 @@ import { openTillStore } from "./till-store.mjs";
 import { byId, show, tell, write } from "./wallet-dom.mjs";
 
 /** @import { Network } from "./networks.mjs" */
-/** @import { Listing, Order, Transfer } from "./till-orders.mjs" */
+/** @import { Listed, Listing, Order, Transfer } from "./till-orders.mjs" */
 /** @import { Settings, TillStore } from "./till-store.mjs" */
 
 /** Seconds that the node may wait with the answer for a change, and milliseconds beyond. */
@@ -35,8 +35,6 @@ const OFTEN = 5_000;
 const SELDOM = 30_000;
 /** How long ago the payments were made for which a device that is new here looks, in seconds. */
 const LOOK_BACK = 7 * 86_400;
-/** Blocks that may be replaced below the newest one of the last list. */
-const MARGIN = 100n;
 /** Transfers of a page, pages of a list, and transfers in the mempool that a list has at most. */
 const PAGE = 100;
 const PAGES = 30;
@@ -226,7 +224,7 @@ export class Till {
     const { settings, key } = this;
     if (settings === null) return SELDOM;
     const before = await this.store.listed(key);
-    const listing = await this.#listing(settings.recipient, before);
+    const { listing, missing } = await this.#listing(settings.recipient, before);
     // Another till has been set up meanwhile.
     if (key !== this.key) return PAUSE;
     const own = { till: key, rule: settings.rule, turn: settings.turn, now: Date.now() };
@@ -236,44 +234,53 @@ export class Till {
     const changed = before === null ? found.map((order) => asBefore(order, listing.height)) : found;
     if (changed.length > 0) await this.keep(changed);
     else this.shown();
-    if (listing.whole) await this.store.keepListed(key, listing.height);
+    if (listing.whole) await this.store.keepListed(key, { height: listing.height, missingBelow: missing });
     const open = [...this.orders.values()].some((order) => isOpen(order, this.height));
     return open ? OFTEN : SELDOM;
   }
 
-  /** All transfers of the recipient since the last list, or in the last days.
-   * @type {(recipient: string, before: bigint | null) => Promise<Listing>} */
+  /** All transfers of the recipient since the last list, or in the last days, and more of those that are missing; with the
+   * height below which some still are.
+   * @type {(recipient: string, before: Listed | null) => Promise<{ listing: Listing, missing: bigint | null }>} */
   async #listing(recipient, before) {
     const begun = Date.now();
     const { height, first, tip, syncing } = await this.node.view();
     const days = BigInt(Math.ceil(LOOK_BACK / blockSeconds(this.network)));
-    const wanted = before === null ? height - days : (before < height ? before : height) - MARGIN;
-    let since = wanted > first ? wanted : first;
+    const ranges = rangesOf(before, height, first, days);
     const waiting = await this.node.waiting(recipient);
-    /** @type {Transfer[]} */
-    const transfers = waiting.map(read);
-    let full = false;
-    /** @type {string | null} */
-    let next = null;
-    for (let page = 0; ; page += 1) {
-      const part = await this.node.transfers(recipient, next, PAGE);
-      const found = part.transfers.map(read);
-      transfers.push(...found.filter(({ height: at }) => at !== null && at >= since));
-      const last = found.at(-1)?.height ?? null;
-      ({ next } = part);
-      if (next === null || (last !== null && last < since)) break;
-      full = page + 1 === PAGES;
-      if (full) {
-        since = (last ?? height) + 1n;
-        break;
-      }
-    }
+    const newer = await this.#pages(recipient, null, ranges.since);
+    const { below, oldest } = ranges;
+    const isAsked = below !== null && newer.since === ranges.since;
+    const older = isAsked ? await this.#pages(recipient, `${below}-0`, oldest) : { transfers: [], since: oldest };
     const asked = performance.now();
     const after = await this.node.view();
-    this.complete = !full;
+    const missing = missingBelow(ranges, newer.since, older.since);
+    this.complete = missing === null;
     this.#answered(after.height, !after.syncing && !syncing, asked);
-    const listed = transfers.filter(({ height: at }) => at === null || at >= since);
-    return { transfers: listed, since, height, begun, whole: after.tip === tip && waiting.length < WAITING };
+    const transfers = [...waiting.map(read), ...newer.transfers, ...older.transfers];
+    const whole = after.tip === tip && waiting.length < WAITING;
+    return { listing: { transfers, since: newer.since, height, begun, whole }, missing };
+  }
+
+  /** The transfers of some pages, the newest first, and from which height on these are all: `since` or, if they are too
+   * many, a later one.
+   * @type {(recipient: string, next: string | null, since: bigint) => Promise<{ transfers: Transfer[], since: bigint }>} */
+  async #pages(recipient, next, since) {
+    /** @type {Transfer[]} */
+    const transfers = [];
+    let from = since;
+    for (let page = 1; ; page += 1) {
+      const part = await this.node.transfers(recipient, next, PAGE);
+      transfers.push(...part.transfers.map(read));
+      const last = transfers.at(-1)?.height ?? null;
+      ({ next } = part);
+      if (next === null || (last !== null && last < since)) break;
+      if (page < PAGES) continue;
+      if (last === null) throw odd();
+      from = last + 1n;
+      break;
+    }
+    return { transfers: transfers.filter(({ height }) => height !== null && height >= from), since: from };
   }
 
   /** Note what the node has told; of two answers, the one that came last may be the older one.

@@ -10,9 +10,11 @@ import {
   charactersOf,
   dayOf,
   joined,
+  missingBelow,
   newOrder,
   orderIn,
   pricesIn,
+  rangesOf,
   reconciled,
   referenceOf,
   refundOf,
@@ -245,6 +247,30 @@ test("a payment that is gone was undone, if the list would have it", () => {
   const seen = order(0, { payments: [paid(PRICE, null)], reached: true });
   assert.deepEqual(reconciled([seen], listing([], { begun: NOW - 1 }), own), [], "it was seen after the list was begun");
   assert.equal(state(one([seen], listing([], { begun: NOW + 1 }))), "undone");
+});
+
+test("payments that are too many for one list are asked for again, until they are listed or lie too far back", () => {
+  const first = rangesOf(null, 5_000n, 0n, 4_000n);
+  assert.deepEqual(first, { since: 1_000n, below: null, oldest: 1_000n });
+  assert.equal(missingBelow(first, 1_000n, 1_000n), null);
+  assert.equal(missingBelow(first, 4_000n, 1_000n), 4_000n, "more than one list has");
+  const before = { height: 5_000n, missingBelow: 4_000n };
+  const second = rangesOf(before, 5_010n, 0n, 4_000n);
+  assert.deepEqual(second, { since: 4_900n, below: 4_000n, oldest: 1_010n });
+  assert.equal(missingBelow(second, 4_900n, 2_500n), 2_500n, "a part of it");
+  assert.equal(missingBelow(second, 4_950n, 1_010n), 4_950n, "the newest are too many again");
+  assert.equal(missingBelow(second, 4_900n, 1_010n), null, "all of it");
+  assert.equal(rangesOf(before, 8_000n, 0n, 4_000n).below, null, "it lies too far back");
+  assert.equal(rangesOf(before, 5_010n, 4_000n, 4_000n).below, null, "the node has deleted these blocks");
+  assert.equal(rangesOf({ height: 5_000n, missingBelow: 4_990n }, 5_010n, 0n, 4_000n).below, 4_900n);
+  const whole = rangesOf({ height: 5_000n, missingBelow: null }, 5_010n, 0n, 4_000n);
+  assert.deepEqual([whole.below, missingBelow(whole, 4_900n, 1_010n)], [null, null]);
+});
+
+test("a list has payments of earlier blocks too, and takes no other of these away", () => {
+  const early = order(1, { payments: [paid(PRICE, 2n)], reached: true });
+  const found = one([early], listing([transfer(COIN, 3n, { txid: "t2" })]));
+  assert.deepEqual(found.payments.map(({ txid }) => txid), ["t1", "t2"]);
 });
 
 test("a record of a transfer", () => {
