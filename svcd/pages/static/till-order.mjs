@@ -3,7 +3,7 @@
 import { coins } from "./digits.mjs";
 import { drawCode } from "./qr.mjs";
 import { message } from "./texts.mjs";
-import { refundOf, standingOf, uriOf } from "./till-orders.mjs";
+import { refundOf, settlement, standingOf, uriOf } from "./till-orders.mjs";
 import { nameOf } from "./till-list.mjs";
 import { visible } from "./visible.mjs";
 import { byId, element, onClick, onCopy, show, write, writeAmount } from "./wallet-dom.mjs";
@@ -71,7 +71,7 @@ export function wireOrder(till) {
     location.hash = "#sale";
   });
   onClick(byId("order-hand-over"), () => note(till, handedOver));
-  onClick(byId("order-settle"), () => note(till, (order) => ({ settled: standingOf(order, till.height).owed })));
+  onClick(byId("order-settle"), () => note(till, (order) => settlement(order, till.height)));
   onClick(byId("order-other"), () => {
     forApp = !forApp;
     const order = current(till);

@@ -21,7 +21,8 @@ import { formatAmount, GREATEST, unitsOf, wireNumber } from "./units.mjs";
  * @property {number | null} made when this device made it, in Unix milliseconds
  * @property {number | null} left when it was called off
  * @property {number | null} done when the goods were handed over
- * @property {bigint} settled how much of what it owes was settled otherwise, such as in cash
+ * @property {bigint} settled how much of what arrived and pays nothing was returned otherwise, such as in cash
+ * @property {boolean} paidOtherwise whether the buyer paid in another way, once the payment was undone
  * @property {boolean} reached whether it was paid once
  * @property {Payment[]} payments under its reference, of any amount
  * @property {Payment[]} refunds
@@ -29,7 +30,8 @@ import { formatAmount, GREATEST, unitsOf, wireNumber } from "./units.mjs";
 /** @typedef {"waiting" | "left" | "seen" | "confirming" | "paid" | "late" | "wrong" | "undone" | "unknown"} State */
 /** @typedef {{ state: State, confirmations: number, received: bigint, back: bigint, owed: bigint, twice: boolean,
  *   urgent: boolean }} Standing in base units. `owed` is what arrived and pays nothing, without what was refunded; where a
- * payment was undone, what the goods cost. It is `urgent` unless all of that is settled. */
+ * payment was undone and the buyer has not paid in another way, what the goods cost. It is `urgent` unless all of that is
+ * settled. An order that was paid in another way as well is paid `twice`. */
 /** @typedef {{ txid: string, sender: string, recipient: string, amount: bigint, reference: string | null,
  *   height: bigint | null, time: number | null }} Transfer */
 /** @typedef {{ transfers: Transfer[], since: bigint, height: bigint, begun: number, whole: boolean }} Listing all transfers
@@ -117,7 +119,7 @@ export const sumOf = (lines) => lines.reduce((sum, { price, count }) => sum + pr
 /** An order about which nothing is known but its reference.
  * @type {(reference: string, till: string, day: string, amount: bigint | null, rule: number) => Order} */
 const blank = (reference, till, day, amount, rule) => {
-  const untouched = { lines: [], made: null, left: null, done: null, settled: 0n, reached: false };
+  const untouched = { lines: [], made: null, left: null, done: null, settled: 0n, paidOtherwise: false, reached: false };
   return { reference, till, day, amount, rule, ...untouched, payments: [], refunds: [] };
 };
 
@@ -152,7 +154,7 @@ const total = (payments) => payments.reduce((sum, { amount }) => sum + amount, 0
 /** How an order stands when the newest block has this height.
  * @type {(order: Order, height: bigint) => Standing} */
 export function standingOf(order, height) {
-  const { amount, rule, payments, refunds, left, done, settled, reached } = order;
+  const { amount, rule, payments, refunds, left, done, settled, paidOtherwise, reached } = order;
   const matching = payments.filter((each) => each.amount === amount);
   const confirmations = Math.max(0, ...matching.map((each) => depthOf(each, height)));
   const [received, back] = [total(payments), total(refunds)];
@@ -169,10 +171,21 @@ export function standingOf(order, height) {
     return left === null ? "waiting" : "left";
   };
   const state = judged();
-  const pays = amount !== null && matching.length > 0 && !isLate ? amount : 0n;
-  const surplus = received - pays - back;
-  const owed = state === "undone" ? (amount ?? 0n) : surplus > 0n ? surplus : 0n;
-  return { state, confirmations, received, back, owed, twice: matching.length > 1, urgent: owed > settled };
+  const isPaid = matching.length > 0 && !isLate;
+  const twice = matching.length > 1 || (isPaid && paidOtherwise);
+  const standing = { state, confirmations, received, back, twice };
+  if (state === "undone" && !paidOtherwise) return { ...standing, owed: amount ?? 0n, urgent: true };
+  const surplus = received - (isPaid && !paidOtherwise ? (amount ?? 0n) : 0n) - back;
+  const owed = surplus > 0n ? surplus : 0n;
+  return { ...standing, owed, urgent: owed > settled };
+}
+
+/** What is noted of an order once a person has settled it in another way: the buyer has paid for the goods whose payment was
+ * undone, or got back what pays nothing.
+ * @type {(order: Order, height: bigint) => Partial<Order>} */
+export function settlement(order, height) {
+  const { state, owed } = standingOf(order, height);
+  return state === "undone" && !order.paidOtherwise ? { paidOtherwise: true } : { settled: owed };
 }
 
 /** An order that notes whether it was ever paid.
@@ -187,7 +200,8 @@ export function joined(kept, newer) {
   const [made, left, done] = [kept.made ?? newer.made, kept.left ?? newer.left, kept.done ?? newer.done];
   const rule = kept.made === null ? newer.rule : kept.rule;
   const settled = kept.settled > newer.settled ? kept.settled : newer.settled;
-  return { ...newer, lines, made, left, done, rule, settled, reached: kept.reached || newer.reached };
+  const paidOtherwise = kept.paidOtherwise || newer.paidOtherwise;
+  return { ...newer, lines, made, left, done, rule, settled, paidOtherwise, reached: kept.reached || newer.reached };
 }
 
 /** The order as a node's verification tells it (docs/payments.md); null if that contradicts itself.

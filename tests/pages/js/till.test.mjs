@@ -19,6 +19,7 @@ import {
   referenceOf,
   refundOf,
   rowsOf,
+  settlement,
   slugOf,
   standingOf,
   sumOf,
@@ -239,7 +240,7 @@ test("a payment that is gone was undone, if the list would have it", () => {
   const before = one([order()], listing([transfer(PRICE, 9n)]));
   const after = one([before], listing([]));
   assert.deepEqual([state(after), standingOf(after, 10n).urgent], ["undone", true]);
-  assert.ok(!standingOf({ ...after, settled: PRICE }, 10n).urgent);
+  assert.ok(standingOf({ ...after, settled: PRICE }, 10n).urgent, "what was returned before pays nothing");
   assert.equal(state(one([after], listing([transfer(PRICE, 10n)]))), "paid", "it has come back");
   assert.deepEqual(reconciled([before], listing([], { whole: false }), own), [], "the chain has changed meanwhile");
   assert.deepEqual(reconciled([before], listing([], { since: 10n }), own), [], "it is older than the list");
@@ -271,6 +272,22 @@ test("a list has payments of earlier blocks too, and takes no other of these awa
   const early = order(1, { payments: [paid(PRICE, 2n)], reached: true });
   const found = one([early], listing([transfer(COIN, 3n, { txid: "t2" })]));
   assert.deepEqual(found.payments.map(({ txid }) => txid), ["t1", "t2"]);
+});
+
+test("a payment that comes back after the buyer has paid in another way is owed", () => {
+  const undone = order(1, { payments: [], reached: true, done: NOW });
+  const settled = { ...undone, ...settlement(undone, 10n) };
+  assert.deepEqual([settled.paidOtherwise, settled.settled], [true, 0n]);
+  assert.deepEqual([state(settled), standingOf(settled, 10n).owed, standingOf(settled, 10n).urgent], ["undone", 0n, false]);
+  assert.ok(joined(settled, undone).paidOtherwise && joined(undone, settled).paidOtherwise);
+  const back = one([settled], listing([transfer(PRICE, 9n)]));
+  const standing = standingOf(back, 10n);
+  assert.deepEqual([standing.state, standing.owed, standing.urgent, standing.twice], ["paid", PRICE, true, true]);
+  assert.equal(nameOf(back, 10n, true).text, "Paid twice");
+  assert.ok(!standingOf({ ...back, refunds: [paid(PRICE, 10n, "r")] }, 10n).urgent);
+  assert.ok(!standingOf({ ...back, ...settlement(back, 10n) }, 10n).urgent, "it was returned in cash");
+  const both = { ...settled, payments: [paid(COIN, 9n)] };
+  assert.ok(!standingOf({ ...both, ...settlement(both, 10n) }, 10n).urgent, "dust that came besides");
 });
 
 test("a record of a transfer", () => {
