@@ -13,9 +13,10 @@ import { byId, download, element, onClick, write, writeAmount } from "./wallet-d
 
 const days = () => byId("orders-day", HTMLSelectElement);
 
-/** @type {(till: Till, day: string) => Order[]} */
-const ordersOf = ({ orders }, day) =>
-  [...orders.values()].filter((order) => order.day === day && (order.made !== null || order.payments.length > 0));
+/** The orders of a day; of those of other devices the ones that have payments, or have had one that counted.
+ * @type {(till: Pick<Till, "orders">, day: string) => Order[]} */
+export const ordersOf = ({ orders }, day) =>
+  [...orders.values()].filter((order) => order.day === day && (order.made !== null || order.reached || order.payments.length > 0));
 
 /** A day as this language writes it.
  * @type {(day: string) => string} */

@@ -19,6 +19,7 @@ import { formatAmount, GREATEST, unitsOf, wireNumber } from "./units.mjs";
  * @property {number} rule the confirmations after which goods are handed over; 0: once the payment is seen
  * @property {Line[]} lines empty where another device has made it
  * @property {number | null} made when this device made it, in Unix milliseconds
+ * @property {number} known when this device has first known of it
  * @property {number | null} left when it was called off
  * @property {number | null} done when the goods were handed over
  * @property {bigint} settled how much of what arrived and pays nothing was returned otherwise, such as in cash
@@ -117,10 +118,10 @@ export function pricesIn(text, priceOf) {
 export const sumOf = (lines) => lines.reduce((sum, { price, count }) => sum + price * BigInt(count), 0n);
 
 /** An order about which nothing is known but its reference.
- * @type {(reference: string, till: string, day: string, amount: bigint | null, rule: number) => Order} */
-const blank = (reference, till, day, amount, rule) => {
+ * @type {(reference: string, till: string, day: string, amount: bigint | null, rule: number, known: number) => Order} */
+const blank = (reference, till, day, amount, rule, known) => {
   const untouched = { lines: [], made: null, left: null, done: null, settled: 0n, paidOtherwise: false, reached: false };
-  return { reference, till, day, amount, rule, ...untouched, payments: [], refunds: [] };
+  return { reference, till, day, amount, rule, known, ...untouched, payments: [], refunds: [] };
 };
 
 /** A new order of this device.
@@ -128,7 +129,7 @@ const blank = (reference, till, day, amount, rule) => {
 export function newOrder(reference, till, rule, lines, now) {
   const found = orderIn(reference, till.split(" ")[2]);
   if (found === null) throw new RangeError(reference);
-  return { ...blank(reference, till, found.day, found.amount, rule), lines, made: now };
+  return { ...blank(reference, till, found.day, found.amount, rule, now), lines, made: now };
 }
 
 /** The payment URI of an order; the wallet of the buyer shows the label.
@@ -198,10 +199,10 @@ export function joined(kept, newer) {
   if (kept === undefined) return newer;
   const lines = kept.lines.length > 0 ? kept.lines : newer.lines;
   const [made, left, done] = [kept.made ?? newer.made, kept.left ?? newer.left, kept.done ?? newer.done];
-  const rule = kept.made === null ? newer.rule : kept.rule;
+  const [rule, { known }] = [kept.made === null ? newer.rule : kept.rule, kept];
   const settled = kept.settled > newer.settled ? kept.settled : newer.settled;
   const paidOtherwise = kept.paidOtherwise || newer.paidOtherwise;
-  return { ...newer, lines, made, left, done, rule, settled, paidOtherwise, reached: kept.reached || newer.reached };
+  return { ...newer, lines, made, known, left, done, rule, settled, paidOtherwise, reached: kept.reached || newer.reached };
 }
 
 /** The order as a node's verification tells it (docs/payments.md); null if that contradicts itself.
@@ -303,9 +304,9 @@ export function reconciled(orders, { transfers, since, height, begun, whole }, {
   for (const transfer of inOrder) {
     if (transfer.recipient !== recipient) continue;
     const { txid, reference, time } = transfer;
-    const stray = blank(txid.slice(0, 32), till, dayOf(time ?? now, turn), null, rule);
+    const stray = blank(txid.slice(0, 32), till, dayOf(time ?? now, turn), null, rule, now);
     const named = reference === null ? null : orderIn(reference, slug);
-    const made = reference !== null && named && blank(reference, till, named.day, named.amount, rule);
+    const made = reference !== null && named && blank(reference, till, named.day, named.amount, rule, now);
     const fresh = reference === null ? stray : made;
     if (!fresh) continue;
     const order = found.get(fresh.reference) ?? fresh;
@@ -346,9 +347,9 @@ export function totalsOf(orders, height) {
 
 const COLUMNS = "date (UTC),day,reference,items,amount,state,received,refunded,confirmations,txids".split(",");
 
-/** When an order was made, or at least paid, in Unix milliseconds.
+/** When an order was made, or at least paid or known, in Unix milliseconds.
  * @type {(order: Order) => number} */
-export const timeOf = ({ made, payments }) => made ?? Math.min(...payments.map(({ time }) => time));
+export const timeOf = ({ made, known, payments }) => made ?? (payments.length > 0 ? Math.min(...payments.map(({ time }) => time)) : known);
 
 /** The cells of the books of some orders, with a header.
  * @type {(orders: Order[], height: bigint) => (string | number)[][]} */

@@ -5,6 +5,7 @@ import { typedAmount } from "../../../svcd/pages/static/amounts.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { isReference } from "../../../svcd/pages/static/orders.mjs";
 import { csvOf } from "../../../svcd/pages/static/statement-csv.mjs";
+import { ordersOf } from "../../../svcd/pages/static/till-books.mjs";
 import { nameOf } from "../../../svcd/pages/static/till-list.mjs";
 import {
   charactersOf,
@@ -23,6 +24,7 @@ import {
   slugOf,
   standingOf,
   sumOf,
+  timeOf,
   tillOf,
   totalsOf,
   transferIn,
@@ -272,6 +274,16 @@ test("a list has payments of earlier blocks too, and takes no other of these awa
   const early = order(1, { payments: [paid(PRICE, 2n)], reached: true });
   const found = one([early], listing([transfer(COIN, 3n, { txid: "t2" })]));
   assert.deepEqual(found.payments.map(({ txid }) => txid), ["t1", "t2"]);
+});
+
+test("an order of another device whose payment was undone stays in the books", () => {
+  const before = one([], listing([transfer(PRICE, 9n)]));
+  assert.equal(timeOf(before), NOW);
+  const [after] = reconciled([before], listing([]), { ...own, now: NOW + 5 });
+  assert.deepEqual([after.made, after.payments, state(after), timeOf(after)], [null, [], "undone", NOW]);
+  assert.equal(joined(before, { ...after, known: NOW + 5 }).known, NOW);
+  assert.deepEqual(ordersOf({ orders: new Map([[REFERENCE, after]]) }, "20261130"), [after]);
+  assert.match(rowsOf([after], 10n)[1][0], /^2026-/);
 });
 
 test("a payment that comes back after the buyer has paid in another way is owed", () => {
