@@ -48,6 +48,10 @@ const MAX_ITEM = 40;
 const MAX_SLUG = 18;
 const RANDOM = 8;
 const ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789";
+/** Orders that the counter shows at most. */
+const COUNTER = 30;
+/** For how many milliseconds after an order was made people wait for its payment. */
+const PATIENCE = 3_600_000;
 const REFUND = "refund:";
 /** Blocks that may be replaced below the newest one of the last list. */
 const MARGIN = 100n;
@@ -179,6 +183,28 @@ export function standingOf(order, height) {
   const surplus = received - (isPaid && !paidOtherwise ? (amount ?? 0n) : 0n) - back;
   const owed = surplus > 0n ? surplus : 0n;
   return { ...standing, owed, urgent: owed > settled };
+}
+
+/** Whether the payment of an order of this device may still be waited for.
+ * @type {(order: Order, height: bigint, now: number) => boolean} */
+export const isOpen = (order, height, now) =>
+  order.made !== null && now - order.made < PATIENCE && ["waiting", "seen", "confirming", "wrong"].includes(standingOf(order, height).state);
+
+/** The orders for which people wait at the counter or at which somebody must look, those of this device and then the newest
+ * first, and how many more there are. Anybody can send coins without an order: where this device has not made it and no
+ * payment has its amount, it is in the books alone.
+ * @type {(orders: Order[], height: bigint) => { shown: Order[], more: number }} */
+export function atCounter(orders, height) {
+  const open = orders.filter((order) => {
+    const { made, done, left, amount, payments, reached } = order;
+    const { state, urgent } = standingOf(order, height);
+    if (made === null) return urgent && (reached || payments.some((each) => each.amount === amount));
+    return urgent || (["waiting", "seen", "confirming", "paid"].includes(state) && done === null && left === null);
+  });
+  const own = open.filter(({ made }) => made !== null);
+  const others = open.filter(({ made }) => made === null);
+  const sorted = [own, others].flatMap((each) => each.sort((one, other) => timeOf(other) - timeOf(one)));
+  return { shown: sorted.slice(0, COUNTER), more: Math.max(0, sorted.length - COUNTER) };
 }
 
 /** What is noted of an order once a person has settled it in another way: the buyer has paid for the goods whose payment was

@@ -4,7 +4,7 @@ import { typedAmount } from "./amounts.mjs";
 import { coins } from "./digits.mjs";
 import { must } from "./problem.mjs";
 import { message } from "./texts.mjs";
-import { charactersOf, dayOf, newOrder, pricesIn, referenceOf, slugOf, standingOf, sumOf } from "./till-orders.mjs";
+import { atCounter, charactersOf, dayOf, newOrder, pricesIn, referenceOf, slugOf, sumOf } from "./till-orders.mjs";
 import { list } from "./till-list.mjs";
 import { wake } from "./till-sound.mjs";
 import { GREATEST } from "./units.mjs";
@@ -134,14 +134,11 @@ export function enterSale(till, { name, prices }) {
   typed().focus({ preventScroll: true });
 }
 
-/** The orders for which people wait, the newest first, and those that somebody must look at.
- * @type {(till: Till) => void} */
+/** @type {(till: Till) => void} */
 export function showOpen({ orders, height, synced }) {
-  const open = [...orders.values()].filter((order) => {
-    const { state, urgent } = standingOf(order, height);
-    const waits = ["waiting", "seen", "confirming", "paid"].includes(state) && order.done === null && order.left === null;
-    return urgent || (waits && order.made !== null);
-  });
-  byId("open").hidden = open.length === 0;
-  list(byId("open-orders"), open, height, synced);
+  const { shown, more } = atCounter([...orders.values()], height);
+  byId("open").hidden = shown.length === 0;
+  list(byId("open-orders"), shown, height, synced);
+  byId("open-more").hidden = more === 0;
+  write(byId("open-more"), message("till-script.more", { count: more }));
 }

@@ -8,7 +8,7 @@ import { Node, odd } from "./node.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
 import { localTime, message } from "./texts.mjs";
-import { chainOf, missingBelow, rangesOf, reconciled, standingOf, tillOf, transferIn, verified } from "./till-orders.mjs";
+import { chainOf, isOpen, missingBelow, rangesOf, reconciled, standingOf, tillOf, transferIn, verified } from "./till-orders.mjs";
 import { enterBooks, wireBooks } from "./till-books.mjs";
 import { enterOrder, showOrder, wireOrder } from "./till-order.mjs";
 import { enterSale, showOpen, wireSale } from "./till-sale.mjs";
@@ -235,7 +235,7 @@ export class Till {
     if (changed.length > 0) await this.keep(changed);
     else this.shown();
     if (listing.whole) await this.store.keepListed(key, { height: listing.height, missingBelow: missing });
-    const open = [...this.orders.values()].some((order) => isOpen(order, this.height));
+    const open = [...this.orders.values()].some((order) => isOpen(order, this.height, own.now));
     return open ? OFTEN : SELDOM;
   }
 
@@ -319,10 +319,6 @@ function read(record) {
 /** The coins that came without an order before this till was set up are no business of it.
  * @type {(order: Order, height: bigint) => Order} */
 const asBefore = (order, height) => (order.amount === null ? { ...order, settled: standingOf(order, height).owed } : order);
-
-/** Whether something may still happen to an order that people wait for.
- * @type {(order: Order, height: bigint) => boolean} */
-const isOpen = (order, height) => ["waiting", "seen", "confirming", "wrong"].includes(standingOf(order, height).state);
 
 /** Open the store, and wait for the node. */
 async function start() {

@@ -8,8 +8,10 @@ import { csvOf } from "../../../svcd/pages/static/statement-csv.mjs";
 import { ordersOf } from "../../../svcd/pages/static/till-books.mjs";
 import { nameOf } from "../../../svcd/pages/static/till-list.mjs";
 import {
+  atCounter,
   charactersOf,
   dayOf,
+  isOpen,
   joined,
   missingBelow,
   newOrder,
@@ -284,6 +286,28 @@ test("an order of another device whose payment was undone stays in the books", (
   assert.equal(joined(before, { ...after, known: NOW + 5 }).known, NOW);
   assert.deepEqual(ordersOf({ orders: new Map([[REFERENCE, after]]) }, "20261130"), [after]);
   assert.match(rowsOf([after], 10n)[1][0], /^2026-/);
+});
+
+test("nobody fills the list at the counter from outside", () => {
+  const names = (orders) => atCounter(orders, 10n).shown.map(({ reference }) => reference);
+  const made = (reference, more = {}) => order(1, { reference, ...more });
+  const other = (reference, more = {}) => made(reference, { made: null, ...more });
+  const twice = { payments: [paid(PRICE, 1n), paid(PRICE, 2n, "t2")] };
+  const dust = { payments: [paid(1n, 9n)] };
+  const stray = other("stray", { amount: null, ...dust });
+  const found = [other("dust", dust), other("twice", twice), other("undone", { reached: true }), stray];
+  assert.deepEqual(names([...found, made("own", dust)]), ["own", "twice", "undone"]);
+  assert.deepEqual(names([made("done", { done: NOW, payments: [paid(PRICE, 1n)] }), made("left", { left: NOW })]), []);
+  const many = Array.from({ length: 40 }, (_, at) => other(`${at}`, { payments: twice.payments.map((each) => ({ ...each, time: NOW + at })) }));
+  const { shown, more } = atCounter([...many, made("own")], 10n);
+  assert.deepEqual([shown.length, more, shown[0].reference, shown[1].reference], [30, 11, "own", "39"]);
+});
+
+test("only an order that was made here within the hour is waited for", () => {
+  assert.ok(isOpen(order(), 10n, NOW + 1_000));
+  assert.ok(!isOpen(order(), 10n, NOW + 3_600_000), "it was forgotten");
+  assert.ok(!isOpen(order(1, { made: null }), 10n, NOW), "another device has made it");
+  assert.ok(!isOpen(order(1, { payments: [paid(PRICE, 9n)] }), 10n, NOW));
 });
 
 test("a payment that comes back after the buyer has paid in another way is owed", () => {
