@@ -203,6 +203,32 @@ def test_a_second_device_with_the_same_name_finds_the_orders(watch: Watch, chain
     chain.node.mine(1)
 
 
+def test_two_tills_of_one_name_share_no_orders_and_old_days_stay(watched: Watched, chain: Chain, shop: Account) -> None:
+    till = TillPage(watched, shop)
+    reference = till.sell("2.5")
+    old = "bar-1-20200102-abcdefgh-2.5"
+    chain.pay(FAUCET, shop.address, PRICE, old)
+    other = Account.random()
+    chain.pay(FAUCET, other.address, PRICE, reference)
+    for recipient in (other, shop):
+        till.page.click('#navigation a[href="#setup"]')
+        till.view("setup")
+        till.page.fill("#setup-recipient", recipient.address)
+        till.page.click("#setup-form [type=submit]")
+        till.view("sale")
+        till.books()
+        row = till.page.locator(f'#orders-list a[href="#order={reference}"]')
+        row.wait_for()
+        assert ("Paid" if recipient is other else "Waiting") in row.inner_text()
+    till.page.select_option("#orders-day", "20200102")
+    till.page.click(f'#orders-list a[href="#order={old}"]')
+    till.view("order")
+    till.page.reload()
+    till.view("order")
+    assert till.page.inner_text("#order-reference") == old
+    chain.node.mine(1)
+
+
 def test_a_late_payment_and_one_that_is_gone(watched: Watched, chain: Chain, shop: Account) -> None:
     till = TillPage(watched, shop)
     reference = till.sell("2.5")

@@ -5,7 +5,7 @@ import { csvOf } from "./statement-csv.mjs";
 import { message } from "./texts.mjs";
 import { list } from "./till-list.mjs";
 import { dayOf, rowsOf, slugOf, timeOf, totalsOf } from "./till-orders.mjs";
-import { byId, download, element, onClick, write, writeAmount } from "./wallet-dom.mjs";
+import { byId, download, element, onClick, tell, write, writeAmount } from "./wallet-dom.mjs";
 
 /** @import { Order } from "./till-orders.mjs" */
 /** @import { Settings } from "./till-store.mjs" */
@@ -13,7 +13,7 @@ import { byId, download, element, onClick, write, writeAmount } from "./wallet-d
 
 const days = () => byId("orders-day", HTMLSelectElement);
 
-/** The orders of a day; of those of other devices the ones that have payments, or have had one that counted.
+/** The orders of a day in memory; of those of other devices the ones that have payments, or have had one that counted.
  * @type {(till: Pick<Till, "orders">, day: string) => Order[]} */
 export const ordersOf = ({ orders }, day) =>
   [...orders.values()].filter((order) => order.day === day && (order.made !== null || order.reached || order.payments.length > 0));
@@ -27,7 +27,7 @@ function nameOf(day) {
 
 /** @type {(till: Till) => void} */
 export function wireBooks(till) {
-  days().addEventListener("change", () => enterBooks(till));
+  days().addEventListener("change", () => till.openDay(days().value).catch((problem) => tell(byId("line"), problem)));
   onClick(byId("orders-export"), () => {
     const day = days().value;
     const { name } = /** @type {Settings} */ (till.settings);
@@ -43,9 +43,9 @@ export function enterBooks(till) {
   const { settings, height, synced } = till;
   if (document.body.dataset.view !== "orders" || settings === null) return;
   const today = dayOf(Date.now(), settings.turn);
-  const known = new Set([today, ...[...till.orders.values()].map(({ day }) => day)]);
+  const known = new Set([today, ...till.days, ...[...till.orders.values()].map(({ day }) => day)]);
   const choice = [...known].sort().reverse();
-  const chosen = choice.includes(days().value) ? days().value : today;
+  const chosen = choice.includes(till.day) ? till.day : today;
   if (days().dataset.shown !== choice.join()) {
     days().dataset.shown = choice.join();
     days().replaceChildren(...choice.map((day) => element("option", { value: day, textContent: nameOf(day) })));

@@ -302,6 +302,16 @@ export function missingBelow(ranges, since, older) {
   return ranges.below !== null && older > ranges.oldest ? older : null;
 }
 
+/** The references of the orders that transfers pay, or of which they are refunds.
+ * @type {(transfers: Transfer[]) => string[]} */
+export const ordersNamed = (transfers) => [
+  ...new Set(transfers.map(({ txid, reference }) => (reference === null ? strayOf(txid) : reference.replace(/^refund:/, "")))),
+];
+
+/** What stands for the reference of a payment that has none.
+ * @type {(txid: string) => string} */
+const strayOf = (txid) => txid.slice(0, 32);
+
 /** The orders that a list of transfers changes, or makes known; `rule` is that of orders which another device has made.
  * @param {Order[]} orders
  * @param {Listing} listing
@@ -330,7 +340,7 @@ export function reconciled(orders, { transfers, since, height, begun, whole }, {
   for (const transfer of inOrder) {
     if (transfer.recipient !== recipient) continue;
     const { txid, reference, time } = transfer;
-    const stray = blank(txid.slice(0, 32), till, dayOf(time ?? now, turn), null, rule, now);
+    const stray = blank(strayOf(txid), till, dayOf(time ?? now, turn), null, rule, now);
     const named = reference === null ? null : orderIn(reference, slug);
     const made = reference !== null && named && blank(reference, till, named.day, named.amount, rule, now);
     const fresh = reference === null ? stray : made;

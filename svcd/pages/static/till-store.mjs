@@ -15,6 +15,7 @@ import { joined } from "./till-orders.mjs";
  */
 
 const ORDERS = "orders";
+const DAYS = "days";
 const SETTINGS = "settings";
 const CURRENT = "current";
 
@@ -23,11 +24,15 @@ const CURRENT = "current";
 export async function openTillStore() {
   /** @type {(database: IDBDatabase) => void} */
   const make = (database) => {
-    database.createObjectStore(ORDERS, { keyPath: "reference" }).createIndex("till", "till");
+    database.createObjectStore(ORDERS, { keyPath: ["till", "reference"] }).createIndex(DAYS, ["till", "day"]);
     database.createObjectStore(SETTINGS);
   };
   return new TillStore(await Database.open("svc-till", make));
 }
+
+/** From one day of a till to another, or to the last one: arrays come behind strings.
+ * @type {(till: string, from: string, to?: string) => IDBKeyRange} */
+const daysOf = (till, from, to) => IDBKeyRange.bound([till, from], [till, to ?? []]);
 
 /** Every tab of this browser writes into it; what one tab has noted of an order stays when another writes it. */
 export class TillStore {
@@ -59,9 +64,34 @@ export class TillStore {
     return this.#database.write(SETTINGS, (objects) => objects.put(listed, till));
   }
 
-  /** @type {(till: string) => Promise<Order[]>} */
-  async orders(till) {
-    return (await this.#database.read(ORDERS, (objects) => objects.index("till").getAll(till))) ?? [];
+  /** The orders of a till from one day to another, or from a day on.
+   * @type {(till: string, from: string, to?: string) => Promise<Order[]>} */
+  async orders(till, from, to) {
+    return (await this.#database.read(ORDERS, (objects) => objects.index(DAYS).getAll(daysOf(till, from, to)))) ?? [];
+  }
+
+  /** The orders of a till that have one of these references.
+   * @type {(till: string, references: string[]) => Promise<Order[]>} */
+  async named(till, references) {
+    const read = (/** @type {string} */ reference) =>
+      this.#database.read(ORDERS, (objects) => objects.get([till, reference]));
+    return (await Promise.all(references.map(read))).filter((each) => each !== null);
+  }
+
+  /** The days that have orders of a till.
+   * @type {(till: string) => Promise<string[]>} */
+  async days(till) {
+    /** @type {string[]} */
+    const days = [];
+    let after = "";
+    for (;;) {
+      const range = IDBKeyRange.bound([till, after], [till, []], true);
+      /** @type {IDBCursor | null} */
+      const first = await this.#database.read(ORDERS, (objects) => objects.index(DAYS).openKeyCursor(range));
+      if (first === null) return days;
+      [, after] = /** @type {string[]} */ (first.key);
+      days.push(after);
+    }
   }
 
   /** Keep orders together with what is known of them already; gives them as they are kept.
@@ -71,7 +101,7 @@ export class TillStore {
     const kept = [];
     await this.#database.write(ORDERS, (objects) => {
       for (const order of orders) {
-        const reading = objects.get(order.reference);
+        const reading = objects.get([order.till, order.reference]);
         reading.onsuccess = () => {
           const whole = joined(reading.result, order);
           kept.push(whole);

@@ -8,7 +8,7 @@ import { Node, odd } from "./node.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
 import { localTime, message } from "./texts.mjs";
-import { chainOf, isOpen, missingBelow, rangesOf, reconciled, standingOf, tillOf, transferIn, verified } from "./till-orders.mjs";
+import { chainOf, dayOf, isOpen, missingBelow, ordersNamed, rangesOf, reconciled, standingOf, tillOf, transferIn, verified } from "./till-orders.mjs";
 import { enterBooks, wireBooks } from "./till-books.mjs";
 import { enterOrder, showOrder, wireOrder } from "./till-order.mjs";
 import { enterSale, showOpen, wireSale } from "./till-sale.mjs";
@@ -45,9 +45,17 @@ export class Till {
   /** How it is set up, or null.
    * @type {Settings | null} */
   settings = null;
-  /** By reference.
+  /** By reference: those of the last days, those of the day that the books show, the one that is open, and what the last
+   * list names.
    * @type {Map<string, Order>} */
   orders = new Map();
+  /** The days that have orders.
+   * @type {string[]} */
+  days = [];
+  /** The day that was chosen in the books; "" for today. */
+  day = "";
+  /** How often orders were kept. */
+  #writes = 0;
   /** Of the newest block of which the node has told. */
   height = 0n;
   /** Whether the node says that it knows the newest blocks. */
@@ -90,7 +98,7 @@ export class Till {
     wireSale(this);
     wireOrder(this);
     wireBooks(this);
-    addEventListener("hashchange", () => this.view());
+    addEventListener("hashchange", () => this.#turn().catch((problem) => this.#failed(problem)));
     addEventListener("offline", () => this.#failed(new Problem("node-unreachable", message("wallet-script.node-silent"))));
     this.view();
     this.#lists.ask();
@@ -107,16 +115,65 @@ export class Till {
   /** @type {(settings: Settings | null) => Promise<void>} */
   async #read(settings) {
     this.settings = settings;
-    const orders = settings === null ? [] : await this.store.orders(this.key);
-    this.orders = byReference(orders);
-    for (const order of orders) if (standingOf(order, this.height).state === "paid") this.#rung.add(order.reference);
+    this.day = "";
+    await this.#load();
+    this.#hush();
+  }
+
+  /** Show the books of a day.
+   * @type {(day: string) => Promise<void>} */
+  async openDay(day) {
+    this.day = day;
+    await this.#load();
+    this.#hush();
+    this.shown();
+  }
+
+  /** Read the orders that are to be in memory, and those with these references; another tab may have written them.
+   * @type {(references?: string[]) => Promise<void>} */
+  async #load(references = []) {
+    const { key, settings } = this;
+    if (settings === null) return;
+    const from = dayOf(Date.now() - 1000 * LOOK_BACK, settings.turn);
+    let [orders, days, writes] = [this.orders, this.days, -1];
+    // What is kept meanwhile may not be in what was read.
+    while (writes !== this.#writes) {
+      writes = this.#writes;
+      const recent = await this.store.orders(key, from);
+      const older = this.day !== "" && this.day < from ? await this.store.orders(key, this.day, this.day) : [];
+      orders = byReference([...recent, ...older]);
+      const others = [...references, this.#asked().reference].filter((each) => each !== "" && !orders.has(each));
+      for (const order of await this.store.named(key, others)) orders.set(order.reference, order);
+      days = await this.store.days(key);
+    }
+    if (key === this.key) [this.orders, this.days] = [orders, days];
+  }
+
+  /** Let no order ring that is paid already. */
+  #hush() {
+    for (const order of this.orders.values()) if (standingOf(order, this.height).state === "paid") this.#rung.add(order.reference);
+  }
+
+  /** Show the view that the address names now; what it names may be an order of long ago. */
+  async #turn() {
+    const { reference } = this.#asked();
+    if (reference !== "" && !this.orders.has(reference)) await this.#load();
+    this.view();
+  }
+
+  /** The view and the order that the address names. */
+  #asked() {
+    const [name, reference = ""] = location.hash.slice(1).split("=");
+    return { name, reference };
   }
 
   /** Keep orders that have changed, and show them.
    * @type {(orders: Order[]) => Promise<void>} */
   async keep(orders) {
     const { key } = this;
-    for (const order of await this.store.keep(orders)) if (key === this.key) this.orders.set(order.reference, order);
+    const kept = await this.store.keep(orders);
+    this.#writes += 1;
+    for (const order of kept) if (key === this.key) this.orders.set(order.reference, order);
     this.shown();
   }
 
@@ -141,7 +198,7 @@ export class Till {
 
   /** Show the view that the address names. */
   view() {
-    const [name, reference = ""] = location.hash.slice(1).split("=");
+    const { name, reference } = this.#asked();
     this.#following?.end();
     this.#following = null;
     this.#asking.abort();
@@ -225,11 +282,10 @@ export class Till {
     if (settings === null) return SELDOM;
     const before = await this.store.listed(key);
     const { listing, missing } = await this.#listing(settings.recipient, before);
+    await this.#load(ordersNamed(listing.transfers));
     // Another till has been set up meanwhile.
     if (key !== this.key) return PAUSE;
     const own = { till: key, rule: settings.rule, turn: settings.turn, now: Date.now() };
-    // Another tab may have written there.
-    this.orders = byReference(await this.store.orders(key));
     const found = reconciled([...this.orders.values()], listing, own);
     const changed = before === null ? found.map((order) => asBefore(order, listing.height)) : found;
     if (changed.length > 0) await this.keep(changed);

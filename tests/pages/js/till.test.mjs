@@ -16,6 +16,7 @@ import {
   missingBelow,
   newOrder,
   orderIn,
+  ordersNamed,
   pricesIn,
   rangesOf,
   reconciled,
@@ -308,6 +309,14 @@ test("only an order that was made here within the hour is waited for", () => {
   assert.ok(!isOpen(order(), 10n, NOW + 3_600_000), "it was forgotten");
   assert.ok(!isOpen(order(1, { made: null }), 10n, NOW), "another device has made it");
   assert.ok(!isOpen(order(1, { payments: [paid(PRICE, 9n)] }), 10n, NOW));
+});
+
+test("which orders a list of transfers names", () => {
+  const stray = transfer(COIN, 9n, { reference: null, txid: "ab".repeat(32) });
+  const back = transfer(COIN, 9n, { reference: `refund:${REFERENCE}` });
+  assert.deepEqual(ordersNamed([stray, back, transfer(PRICE, null)]), ["ab".repeat(16), REFERENCE]);
+  const known = [one([], listing([stray])), order()];
+  assert.deepEqual(ordersNamed([stray, back]), known.map(({ reference }) => reference));
 });
 
 test("a payment that comes back after the buyer has paid in another way is owed", () => {
