@@ -83,8 +83,10 @@ def test_a_sale_in_each_engine(tab: Tab, chain: Chain, shop: Account) -> None:
     chain.node.mine(1)
     tab.see('#order-state[data-state="paid"]')
     assert "PAID" in tab.text("#order-state")
-    tab.until(lambda: tab.evaluate("() => document.activeElement.id") == "order-next", "the way on has the focus")
+    tab.until(lambda: tab.evaluate("() => document.activeElement.id") == "order-title", "the heading has the focus")
     tab.keys("\ue007")
+    assert tab.text("#order-next") == "Handed over, next", "Enter has handed nothing over"
+    tab.click("#order-next")
     tab.see("#keypad")
     tab.click('#navigation a[href="#orders"]')
     assert tab.text("#orders-count") == "1 paid order"

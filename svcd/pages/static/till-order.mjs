@@ -151,7 +151,10 @@ export function showOrder(till) {
   byId("order-hand-over").hidden = state !== "late" || !sure;
   byId("order-settle").hidden = !urgent;
   showPayments(till, order, standing);
-  if (before !== undefined && before !== "paid" && where.dataset.state === "paid") byId("order-next").focus();
+  if (before !== undefined && before !== "paid" && where.dataset.state === "paid") {
+    // Not the button: an Enter that was meant for something else would hand over.
+    byId("order-title").focus({ preventScroll: true });
+  }
 }
 
 /** @type {(till: Till, order: Order, standing: Standing) => void} */
