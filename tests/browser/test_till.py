@@ -221,7 +221,7 @@ def test_two_tills_of_one_name_share_no_orders_and_old_days_stay(watched: Watche
         till.books()
         row = till.page.locator(f'#orders-list a[href="#order={reference}"]')
         row.wait_for()
-        assert ("Paid" if recipient is other else "Waiting") in row.inner_text()
+        assert ("Seen" if recipient is other else "Waiting") in row.inner_text()
     till.page.select_option("#orders-day", "20200102")
     till.page.click(f'#orders-list a[href="#order={old}"]')
     till.view("order")
