@@ -2,6 +2,7 @@
 
 import { objectIn, question, textOf } from "./answers.mjs";
 import { digitNodes, grouped } from "./digits.mjs";
+import { LongPoll, PAUSE } from "./long-poll.mjs";
 import { Poller } from "./polling.mjs";
 import { leadsOn, leadsToApp } from "./pressed.mjs";
 import { localTime, message, timeLeft } from "./texts.mjs";
@@ -40,16 +41,11 @@ import { formatAmount } from "./units.mjs";
  * @property {typeof memory} [remembered]
  */
 
-const DEADLINE = 10_000;
 /** The status where the node does not have all blocks in which the payment may be. */
 const PRUNED = 410;
 const PATIENCE = 2;
 // Seconds. A change between two questions that leaves the state as it is, such as a confirmation, shows that much later.
 const LONGEST = 10;
-// Milliseconds before the next question after an answer that says nothing new, should something give these at once.
-const PAUSE = 100;
-// After how many questions without waiting to try waiting again: half a minute.
-const PLAIN = 15;
 // Milliseconds between questions about a paid order, which a reorganisation may take back.
 const SLOW = 30_000;
 const DEPTHS = ["unpaid", "pending", "confirming", "confirmed"];
@@ -252,10 +248,6 @@ async function ask(path, { wait, state, signal }) {
 }
 
 /** Keep asking, slowly once the order is paid; the poller rests while nobody looks. Gives the poller.
- *
- * The first question is answered at once. Each further one waits at the node until the payment changes; where the node,
- * or a proxy in between, does not let it wait, the page asks every two seconds for a while. A page that is hidden ends
- * its wait: a browser has only six connections to a node.
  * @param {HTMLElement} root
  * @param {Parts} parts */
 export function watch(root, { asked = ask, timers = globalThis, remembered = memory } = {}) {
@@ -266,37 +258,30 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
   // The newest block, and when it was made or, if it came later, when this page saw it.
   let moved = { tip: root.dataset.tip, at: Number(root.dataset.tipTime ?? 0) };
   let failures = 0;
-  let plain = 1;
   let left = Infinity;
   let latest = "";
   let told = root.dataset.state ?? "";
-  let asking = new AbortController();
+  const patience = new LongPoll(page);
 
   /** @type {() => Promise<boolean | number>} */
   async function once() {
-    const wait = plain > 0 ? 0 : Math.min(LONGEST, Math.max(1, Math.ceil(left / 1000)));
-    plain = Math.max(plain - 1, 0);
-    asking = new AbortController();
-    const { signal } = asking;
-    const deadline = setTimeout(() => asking.abort(), DEADLINE + wait * 1000);
-    let view;
-    try {
-      view = await asked(root.dataset.status ?? "", { wait, state: told, signal });
-    } catch (problem) {
-      if (problem instanceof Pruned) {
-        answered();
-        latest = "";
-        plain = 1;
-        showUnknown(root, problem.first);
-        return SLOW;
+    const longest = Math.min(LONGEST, Math.max(1, Math.ceil(left / 1000)));
+    const view = await patience.ask(longest, async (waiting) => {
+      try {
+        return await asked(root.dataset.status ?? "", { ...waiting, state: told });
+      } catch (problem) {
+        if (problem instanceof Pruned) return problem;
+        throw problem;
       }
-      plain = Math.max(plain, wait && !page.hidden ? PLAIN : 1);
-      if (wait || page.hidden) return PAUSE;
-      throw problem;
-    } finally {
-      clearTimeout(deadline);
-    }
+    });
+    if (view === null) return PAUSE;
     answered();
+    if (view instanceof Pruned) {
+      latest = "";
+      patience.hurry();
+      showUnknown(root, view.first);
+      return SLOW;
+    }
     const { now, ...shown } = view;
     const news = JSON.stringify(shown);
     const pause = news === latest ? PAUSE : 0;
@@ -315,10 +300,11 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
       remaining: left,
     });
     if (shown.final) {
-      plain = 1;
+      patience.hurry();
       return SLOW;
     }
-    return plain > 0 ? false : pause;
+    // An answer that says nothing new may be one that something gives at once.
+    return patience.isPlain ? false : pause;
   }
 
   /** Whether the payment was deeper before; while the node is behind, nobody knows.
@@ -351,7 +337,6 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
     setHidden(trouble, failures < PATIENCE);
   }
 
-  page.addEventListener("visibilitychange", () => page.hidden && asking.abort());
   const poller = new Poller(once, failed, page, timers);
   poller.ask();
   return poller;

@@ -4,6 +4,7 @@
 // do what people expect. The node keeps nothing for a till, and is asked as by anybody else.
 
 import { blockSeconds } from "./built-in.mjs";
+import { LongPoll, PAUSE } from "./long-poll.mjs";
 import { Node, odd } from "./node.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
@@ -21,13 +22,9 @@ import { byId, show, tell, write } from "./wallet-dom.mjs";
 /** @import { Listed, Listing, Order, Transfer } from "./till-orders.mjs" */
 /** @import { Settings, TillStore } from "./till-store.mjs" */
 
-/** Seconds that the node may wait with the answer for a change, and milliseconds beyond. */
+/** Seconds that the node may wait with the answer for a change. */
 const WAIT = 10;
-const DEADLINE = 10_000;
-/** How many questions do not wait after one that was not let wait. */
-const PLAIN = 15;
-/** Milliseconds between questions that wait, between those that do not, and about an order that is paid. */
-const PAUSE = 100;
+/** Milliseconds between questions that do not wait, and about an order that is paid. */
 const EVERY = 2_000;
 const SLOW = 10_000;
 /** Milliseconds between lists of all payments: while there are open orders, and else. */
@@ -66,7 +63,8 @@ export class Till {
   #rung = new Set();
   /** @type {Poller | null} */
   #following = null;
-  #asking = new AbortController();
+  /** @type {LongPoll | null} */
+  #patience = null;
   #lists;
   /** When the node has last told its height, on a clock that only goes forward. */
   #heard = 0;
@@ -201,7 +199,8 @@ export class Till {
     const { name, reference } = this.#asked();
     this.#following?.end();
     this.#following = null;
-    this.#asking.abort();
+    this.#patience?.end();
+    this.#patience = null;
     byId("navigation").hidden = this.settings === null;
     const order = this.orders.get(reference);
     if (this.settings === null || name === "setup") enterSetup(this);
@@ -225,22 +224,17 @@ export class Till {
     enterOrder(this, order);
     if (order.amount === null) return;
     const { reference } = order;
-    let [told, plain] = ["", 1];
+    const patience = new LongPoll();
+    this.#patience = patience;
+    let told = "";
     this.#following = new Poller(
       async () => {
-        const wait = plain > 0 ? 0 : WAIT;
-        plain = Math.max(plain - 1, 0);
-        try {
-          const { state, paid } = await this.#verify(reference, told, wait);
-          told = state;
-          if (!paid) return plain > 0 ? EVERY : PAUSE;
-          plain = 1;
-          return SLOW;
-        } catch (problem) {
-          plain = Math.max(plain, wait === 0 ? 1 : PLAIN);
-          if (wait === 0) throw problem;
-          return PAUSE;
-        }
+        const found = await patience.ask(WAIT, (waiting) => this.#verify(reference, told, waiting));
+        if (found === null) return PAUSE;
+        told = found.state;
+        if (!found.paid) return patience.isPlain ? EVERY : PAUSE;
+        patience.hurry();
+        return SLOW;
       },
       (problem) => this.#failed(problem),
     );
@@ -248,23 +242,14 @@ export class Till {
   }
 
   /** Ask how an order stands; the node may wait so many seconds for another state than `told`.
-   * @type {(reference: string, told: string, seconds: number) => Promise<{ state: string, paid: boolean }>} */
-  async #verify(reference, told, seconds) {
+   * @type {(reference: string, told: string, waiting: { wait: number, signal: AbortSignal }) => Promise<{ state: string, paid: boolean }>} */
+  async #verify(reference, told, { wait, signal }) {
     const order = /** @type {Order} */ (this.orders.get(reference));
-    const asking = new AbortController();
-    this.#asking = asking;
-    const deadline = setTimeout(() => asking.abort(), DEADLINE + 1000 * seconds);
     const { recipient } = /** @type {Settings} */ (this.settings);
     const terms = { recipient, reference, amount: order.amount ?? 0n, confirmations: Math.max(order.rule, 1) };
-    const waiting = seconds === 0 ? "" : `&wait=${seconds}&state=${told}`;
-    const { signal } = asking;
+    const waiting = wait === 0 ? "" : `&wait=${wait}&state=${told}`;
     const patient = new Node((path, options) => fetch(`${path}${waiting}`, { ...options, signal }));
-    let answer;
-    try {
-      answer = await patient.payment(terms);
-    } finally {
-      clearTimeout(deadline);
-    }
+    const answer = await patient.payment(terms);
     const before = this.orders.get(reference) ?? order;
     const found = verified(before, answer.told ?? {}, Date.now());
     if (found === null) throw odd();

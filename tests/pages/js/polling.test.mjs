@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { LongPoll } from "../../../svcd/pages/static/long-poll.mjs";
 import { Poller } from "../../../svcd/pages/static/polling.mjs";
 
 class Page extends EventTarget {
@@ -128,4 +129,40 @@ test("what ends while a question is under way asks no more", async () => {
   });
   await poller.ask();
   assert.deepEqual([timers.set, failures], [null, []]);
+});
+
+/** A question that the test ends, by an answer or by an abort. */
+const untilAborted = ({ signal }) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+
+test("a page that is hidden ends its wait, and waits again once it is shown", async () => {
+  const page = new Page();
+  const patience = new LongPoll(page);
+  const waits = [];
+  assert.equal(await patience.ask(10, async ({ wait }) => waits.push(wait)), 1, "the first is answered at once");
+  const asked = patience.ask(10, untilAborted);
+  page.show(false);
+  assert.equal(await asked, null);
+  page.show(true);
+  for (let round = 0; round < 2; round += 1) await patience.ask(10, async ({ wait }) => waits.push(wait));
+  assert.deepEqual(waits, [0, 0, 10], "one question without a wait is enough");
+});
+
+test("where no question may wait, fifteen are asked without", async () => {
+  const patience = new LongPoll(new Page());
+  const refused = async () => Promise.reject(new Error("no"));
+  await assert.rejects(patience.ask(10, refused), /no/);
+  await patience.ask(10, async () => {});
+  assert.equal(await patience.ask(10, refused), null, "it is asked again without a wait");
+  const waits = [];
+  for (let round = 0; round < 16; round += 1) await patience.ask(10, async ({ wait }) => waits.push(wait));
+  assert.deepEqual(waits, [...Array(15).fill(0), 10]);
+});
+
+test("a wait that is ended stays ended", async () => {
+  const patience = new LongPoll(new Page());
+  patience.hurry();
+  await patience.ask(10, async () => {});
+  const asked = patience.ask(10, untilAborted);
+  patience.end();
+  assert.equal(await asked, null);
 });
