@@ -38,8 +38,8 @@ import { formatAmount, GREATEST, unitsOf, wireNumber } from "./units.mjs";
 /** @typedef {{ transfers: Transfer[], since: bigint, height: bigint, begun: number, whole: boolean }} Listing all transfers
  * of the recipient in the mempool, and in the blocks from `since` to `height`, from the time `begun` on, and perhaps of
  * earlier blocks; if it is not `whole`, blocks were replaced meanwhile, or there were too many, and some are missing. */
-/** @typedef {{ height: bigint, missingBelow: bigint | null }} Listed up to which height the payments of a till were listed;
- * of those in the blocks below `missingBelow`, some were not. */
+/** @typedef {{ first: bigint, height: bigint, missingBelow: bigint | null }} Listed up to which height the payments of a till
+ * were listed, the first time and the last time; of those in the blocks below `missingBelow`, some were not. */
 /** @typedef {{ since: bigint, below: bigint | null, oldest: bigint }} Ranges what is to be listed: the blocks from `since`
  * on and, unless `below` is null, those from `oldest` on that are below it. */
 
@@ -311,6 +311,14 @@ export const ordersNamed = (transfers) => [
 /** What stands for the reference of a payment that has none.
  * @type {(txid: string) => string} */
 const strayOf = (txid) => txid.slice(0, 32);
+
+/** The coins that came without an order before this till was set up are no business of it: up to the height `first`, or as
+ * its first list has them.
+ * @type {(order: Order, first: bigint, isFirst: boolean) => Order} */
+export function asBefore(order, first, isFirst) {
+  const isOld = isFirst || order.payments.every(({ height }) => height !== null && height <= first);
+  return order.amount === null && isOld ? { ...order, settled: standingOf(order, first).owed } : order;
+}
 
 /** The orders that a list of transfers changes, or makes known; `rule` is that of orders which another device has made.
  * @param {Order[]} orders

@@ -9,7 +9,7 @@ import { Node, odd } from "./node.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
 import { localTime, message } from "./texts.mjs";
-import { chainOf, dayOf, isOpen, missingBelow, ordersNamed, rangesOf, reconciled, standingOf, tillOf, transferIn, verified } from "./till-orders.mjs";
+import { asBefore, chainOf, dayOf, isOpen, missingBelow, ordersNamed, rangesOf, reconciled, standingOf, tillOf, transferIn, verified } from "./till-orders.mjs";
 import { enterBooks, wireBooks } from "./till-books.mjs";
 import { enterOrder, showOrder, wireOrder } from "./till-order.mjs";
 import { enterSale, showOpen, wireSale } from "./till-sale.mjs";
@@ -272,10 +272,11 @@ export class Till {
     if (key !== this.key) return PAUSE;
     const own = { till: key, rule: settings.rule, turn: settings.turn, now: Date.now() };
     const found = reconciled([...this.orders.values()], listing, own);
-    const changed = before === null ? found.map((order) => asBefore(order, listing.height)) : found;
+    const first = before?.first ?? listing.height;
+    const changed = found.map((order) => asBefore(order, first, before === null));
     if (changed.length > 0) await this.keep(changed);
     else this.shown();
-    if (listing.whole) await this.store.keepListed(key, { height: listing.height, missingBelow: missing });
+    if (listing.whole) await this.store.keepListed(key, { first, height: listing.height, missingBelow: missing });
     const open = [...this.orders.values()].some((order) => isOpen(order, this.height, own.now));
     return open ? OFTEN : SELDOM;
   }
@@ -356,10 +357,6 @@ function read(record) {
   if (transfer === null) throw odd();
   return transfer;
 }
-
-/** The coins that came without an order before this till was set up are no business of it.
- * @type {(order: Order, height: bigint) => Order} */
-const asBefore = (order, height) => (order.amount === null ? { ...order, settled: standingOf(order, height).owed } : order);
 
 /** Open the store, and wait for the node. */
 async function start() {

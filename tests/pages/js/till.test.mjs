@@ -8,6 +8,7 @@ import { csvOf } from "../../../svcd/pages/static/statement-csv.mjs";
 import { ordersOf } from "../../../svcd/pages/static/till-books.mjs";
 import { nameOf } from "../../../svcd/pages/static/till-list.mjs";
 import {
+  asBefore,
   atCounter,
   charactersOf,
   dayOf,
@@ -260,7 +261,7 @@ test("payments that are too many for one list are asked for again, until they ar
   assert.deepEqual(first, { since: 1_000n, below: null, oldest: 1_000n });
   assert.equal(missingBelow(first, 1_000n, 1_000n), null);
   assert.equal(missingBelow(first, 4_000n, 1_000n), 4_000n, "more than one list has");
-  const before = { height: 5_000n, missingBelow: 4_000n };
+  const before = { first: 5_000n, height: 5_000n, missingBelow: 4_000n };
   const second = rangesOf(before, 5_010n, 0n, 4_000n);
   assert.deepEqual(second, { since: 4_900n, below: 4_000n, oldest: 1_010n });
   assert.equal(missingBelow(second, 4_900n, 2_500n), 2_500n, "a part of it");
@@ -268,9 +269,17 @@ test("payments that are too many for one list are asked for again, until they ar
   assert.equal(missingBelow(second, 4_900n, 1_010n), null, "all of it");
   assert.equal(rangesOf(before, 8_000n, 0n, 4_000n).below, null, "it lies too far back");
   assert.equal(rangesOf(before, 5_010n, 4_000n, 4_000n).below, null, "the node has deleted these blocks");
-  assert.equal(rangesOf({ height: 5_000n, missingBelow: 4_990n }, 5_010n, 0n, 4_000n).below, 4_900n);
-  const whole = rangesOf({ height: 5_000n, missingBelow: null }, 5_010n, 0n, 4_000n);
+  assert.equal(rangesOf({ ...before, missingBelow: 4_990n }, 5_010n, 0n, 4_000n).below, 4_900n);
+  const whole = rangesOf({ ...before, missingBelow: null }, 5_010n, 0n, 4_000n);
   assert.deepEqual([whole.below, missingBelow(whole, 4_900n, 1_010n)], [null, null]);
+});
+
+test("coins that came without an order before the till was set up are settled, whenever they are listed", () => {
+  const stray = (height) => one([], listing([transfer(COIN, height, { reference: null })]));
+  assert.equal(asBefore(stray(9n), 9n, false).settled, COIN);
+  assert.equal(asBefore(stray(10n), 9n, false).settled, 0n);
+  assert.deepEqual([asBefore(stray(null), 9n, true).settled, asBefore(stray(null), 9n, false).settled], [COIN, 0n]);
+  assert.equal(asBefore(one([], listing([transfer(COIN, 9n)])), 9n, true).settled, 0n, "it names an order");
 });
 
 test("a list has payments of earlier blocks too, and takes no other of these away", () => {
