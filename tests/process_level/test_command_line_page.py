@@ -82,7 +82,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 @pytest.mark.slow
 @needs("bash", "cat")
 def test_the_examples_can_be_typed_twice(reader: Reader) -> None:
-    devnet, faucet, mine, reorganise, export, look, verify, new, send, show, listen, check = typed()
+    devnet, faucet, mine, reorganise, export, look, verify, new, send, show, trigger, listen, check = typed()
     assert devnet == "svc devnet"
     for first in (True, False):
         reader.types(f"{new} --words-to words", status=0 if first else 1)
@@ -106,6 +106,8 @@ def test_the_examples_can_be_typed_twice(reader: Reader) -> None:
         assert re.search("^state +accepted" if first else "^state +in a block", printed, re.MULTILINE), printed
         reader.types("svc node mine 1")
         assert "payment.confirming" in reader.types(show)
+        unheard = f"--callback http://127.0.0.1:{free_port()}/"
+        assert "payment.confirmed" in reader.types(f"{trigger} {unheard}")
         assert reader.listens(f"{listen} --listen 127.0.0.1:{free_port()}").startswith("listening on http://127.0.0.1:")
 
         copy = f"data-{first}"

@@ -286,8 +286,9 @@ def test_alarms_and_a_wrong_amount(shop: Shop) -> None:
     # A registration evaluates the watches up to the tip: blocks that no watch was evaluated on are not warned of.
     shop.order("order-4", events=["payment.expired"])
     shop.node.ok(shop.node.operator("/operator/reorganise", {"depth": 12}))
-    wait_until(lambda: len(shop.alarms()) > 1, "the alarm")
-    assert shop.alarms()[1:] == [(warned["watch"], "deep-reorganisation")]
+    wait_until(lambda: (warned["watch"], "deep-reorganisation") in shop.alarms(), "the alarm")
+    # The devnet's blocks are of today, long after the two that were handed in.
+    assert {kind for _, kind in shop.alarms()} == {"outage", "deep-reorganisation"}
     shop.receiver.check()
 
 

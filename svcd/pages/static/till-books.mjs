@@ -4,7 +4,8 @@ import { coins } from "./digits.mjs";
 import { csvOf } from "./statement-csv.mjs";
 import { message } from "./texts.mjs";
 import { list } from "./till-list.mjs";
-import { dayOf, rowsOf, slugOf, timeOf, totalsOf } from "./till-orders.mjs";
+import { dayOf, slugOf, standingOf, timeOf } from "./till-orders.mjs";
+import { formatAmount } from "./units.mjs";
 import { byId, download, element, onClick, tell, write, writeAmount } from "./wallet-dom.mjs";
 
 /** @import { Order } from "./till-orders.mjs" */
@@ -63,3 +64,42 @@ export function enterBooks(till) {
   byId("orders-empty").hidden = orders.length > 0;
   list(byId("orders-list"), orders, height, synced);
 }
+
+/** The books of some orders: how many are paid and their sum, how much of it is in no block yet, and what was refunded.
+ * @type {(orders: Order[], height: bigint) => { count: number, sum: bigint, seen: bigint, back: bigint, urgent: number }} */
+export function totalsOf(orders, height) {
+  const totals = { count: 0, sum: 0n, seen: 0n, back: 0n, urgent: 0 };
+  for (const order of orders) {
+    const { state, confirmations, back, urgent } = standingOf(order, height);
+    totals.back += back;
+    totals.urgent += Number(urgent);
+    if (state !== "paid") continue;
+    totals.count += 1;
+    totals.sum += order.amount ?? 0n;
+    if (confirmations === 0) totals.seen += order.amount ?? 0n;
+  }
+  return totals;
+}
+
+const COLUMNS = "date (UTC),day,reference,items,amount,state,received,refunded,confirmations,txids".split(",");
+
+/** The cells of the books of some orders, with a header.
+ * @type {(orders: Order[], height: bigint) => (string | number)[][]} */
+export const rowsOf = (orders, height) => [
+  COLUMNS,
+  ...orders.map((order) => {
+    const { state, confirmations, received, back, twice } = standingOf(order, height);
+    return [
+      new Date(timeOf(order)).toISOString().replace("T", " ").slice(0, 19),
+      order.day,
+      order.amount === null ? "" : order.reference,
+      order.lines.map(({ name, count }) => `${count} ${name}`).join("; "),
+      order.amount === null ? "" : formatAmount(order.amount),
+      twice ? "twice" : state,
+      formatAmount(received),
+      formatAmount(back),
+      confirmations,
+      order.payments.map(({ txid }) => txid).join(" "),
+    ];
+  }),
+];

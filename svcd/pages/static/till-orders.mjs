@@ -373,45 +373,6 @@ export const chainOf = (order) => {
   return order === undefined ? "" : JSON.stringify([listed(order.payments), listed(order.refunds), order.reached]);
 };
 
-/** The books of some orders: how many are paid and their sum, how much of it is in no block yet, and what was refunded.
- * @type {(orders: Order[], height: bigint) => { count: number, sum: bigint, seen: bigint, back: bigint, urgent: number }} */
-export function totalsOf(orders, height) {
-  const totals = { count: 0, sum: 0n, seen: 0n, back: 0n, urgent: 0 };
-  for (const order of orders) {
-    const { state, confirmations, back, urgent } = standingOf(order, height);
-    totals.back += back;
-    totals.urgent += Number(urgent);
-    if (state !== "paid") continue;
-    totals.count += 1;
-    totals.sum += order.amount ?? 0n;
-    if (confirmations === 0) totals.seen += order.amount ?? 0n;
-  }
-  return totals;
-}
-
-const COLUMNS = "date (UTC),day,reference,items,amount,state,received,refunded,confirmations,txids".split(",");
-
 /** When an order was made, or at least paid or known, in Unix milliseconds.
  * @type {(order: Order) => number} */
 export const timeOf = ({ made, known, payments }) => made ?? (payments.length > 0 ? Math.min(...payments.map(({ time }) => time)) : known);
-
-/** The cells of the books of some orders, with a header.
- * @type {(orders: Order[], height: bigint) => (string | number)[][]} */
-export const rowsOf = (orders, height) => [
-  COLUMNS,
-  ...orders.map((order) => {
-    const { state, confirmations, received, back, twice } = standingOf(order, height);
-    return [
-      new Date(timeOf(order)).toISOString().replace("T", " ").slice(0, 19),
-      order.day,
-      order.amount === null ? "" : order.reference,
-      order.lines.map(({ name, count }) => `${count} ${name}`).join("; "),
-      order.amount === null ? "" : formatAmount(order.amount),
-      twice ? "twice" : state,
-      formatAmount(received),
-      formatAmount(back),
-      confirmations,
-      order.payments.map(({ txid }) => txid).join(" "),
-    ];
-  }),
-];

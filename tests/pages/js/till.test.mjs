@@ -5,7 +5,7 @@ import { typedAmount } from "../../../svcd/pages/static/amounts.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { isReference } from "../../../svcd/pages/static/orders.mjs";
 import { csvOf } from "../../../svcd/pages/static/statement-csv.mjs";
-import { ordersOf } from "../../../svcd/pages/static/till-books.mjs";
+import { ordersOf, rowsOf, totalsOf } from "../../../svcd/pages/static/till-books.mjs";
 import { nameOf } from "../../../svcd/pages/static/till-list.mjs";
 import {
   asBefore,
@@ -23,14 +23,12 @@ import {
   reconciled,
   referenceOf,
   refundOf,
-  rowsOf,
   settlement,
   slugOf,
   standingOf,
   sumOf,
   timeOf,
   tillOf,
-  totalsOf,
   transferIn,
   uriOf,
   verified,
