@@ -84,6 +84,7 @@ class MempoolPage:
             json="/p2p/transactions?after=0" if sources.serves_peers else "",
             markup={_FEES: lambda catalogue: fees_chart(sources, blocks[0], catalogue.text)},
             scripts=("charts.mjs",),
+            styles=("charts.css",),
         )
 
     def _stats(self) -> Tag:

@@ -78,6 +78,7 @@ class OverviewPage:
             json="/rpc/status",
             markup={_CHARTS: lambda catalogue: self._markup(newest, catalogue)},
             scripts=("explorer.mjs", "charts.mjs"),
+            styles=("charts.css",),
         )
 
     def _stats(self, newest: NewestBlocks) -> list[Tag]:

@@ -246,5 +246,5 @@ def test_german_pages(shop):
     page = browser.get(
         f"{shop.base}order/{order.code}/{order.secret}/", headers={"accept-language": "de"}
     ).content.decode()
-    assert "26.04166667 Coins" in page
+    assert "26.04166667 SVC" in page
     assert "Senden Sie genau diesen Betrag" in page
