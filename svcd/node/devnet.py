@@ -23,8 +23,11 @@ _BATCH: Final = 16
 """Blocks made and submitted together; few, so that blocks of other nodes seldom come first."""
 _ATTEMPTS: Final = 3
 """How often blocks are made again because blocks of other nodes came first."""
-_LAG_SECONDS: Final = 3_600
-"""How far before the present a chain begins, so that there are slots for blocks that are asked for at once."""
+_LAG_SECONDS: Final = 5_400
+"""How far before the present a chain begins, so that there are slots for blocks that are asked for at once.
+
+There are some even if the computer's clock is set back by an hour.
+"""
 _OLD_SECONDS: Final = 43_200
 """How far before the present a block may lie: others follow at the average distance, which raises no alarm."""
 MAX_BLOCKS: Final = 10_000
@@ -56,7 +59,7 @@ class Devnet:
         return hashes
 
     async def mine_now(self, seed: bytes) -> list[bytes]:
-        """Make a block an hour before the present, as :meth:`mine` does, so that there is room for others after it.
+        """Make a block before the present as :meth:`mine` begins a chain, so that there is room for others after it.
 
         After newer blocks it comes at the average distance; none is made if there is no slot for it.
         """
@@ -122,7 +125,7 @@ class Devnet:
     ) -> list[bytes]:
         """Make blocks in the place of the chain's newest ``undone`` blocks, and submit them; gives their hashes.
 
-        They leave room for ``later`` blocks; None puts the first one an hour before the present. If blocks of other
+        They leave room for ``later`` blocks; None dates the first one as the first of a chain. If blocks of other
         nodes come first they are made again, from the transfers that ``waiting`` gives then.
         """
         for _ in range(_ATTEMPTS):
@@ -180,7 +183,7 @@ class Devnet:
     def _next_slot(self, tip: ChainPoint, newest: int, left: int | None) -> int:
         """The slot of the next of ``left`` blocks: at the average distance, or of today if that would be long ago.
 
-        With None it is an hour before the ``newest``, or at the average distance if the tip is later.
+        With None it is _LAG_SECONDS before the ``newest``, or at the average distance if the tip is later.
         """
         params = self._chain.params
         slot = min(tip.slot + params.slots_per_block, newest)

@@ -156,16 +156,16 @@ def at(slot: int) -> Clock:
 
 def test_blocks_are_of_today(make_node: MakeNode) -> None:
     """The genesis of the built-in devnet is as old as its frozen rules."""
-    now, hour = 30 * 86_400, 3_600
+    now, lag = 30 * 86_400, 5_400
     bench = Bench(make_node(params=PARAMS, clock=at(now)))
     bench.mine(40)
-    assert bench.slots() == [now - hour - 2 * left for left in range(39, -1, -1)]
+    assert bench.slots() == [now - lag - 2 * left for left in range(39, -1, -1)]
     bench.node.clock.advance(600)
     bench.mine(3)
-    assert bench.slots()[-3:] == [now - hour + 2, now - hour + 4, now - hour + 6], "no gap, which would be an outage"
+    assert bench.slots()[-3:] == [now - lag + 2, now - lag + 4, now - lag + 6], "no gap, which would be an outage"
     bench.node.clock.advance(86_400)
     bench.mine(1)
-    assert bench.slots()[-1] == now + 600 + 86_400 - hour
+    assert bench.slots()[-1] == now + 600 + 86_400 - lag
     bench.node.check()
 
 
@@ -174,7 +174,7 @@ def test_blocks_leave_room_for_those_that_the_next_requests_ask_for(make_node: M
     bench = Bench(make_node(params=PARAMS, clock=at(present)))
     for following in (80, 40, 0):
         now(bench.node, bench.demand.mine(40, SEED, following))
-    assert bench.slots() == [present - 3_600 - 2 * left for left in range(119, -1, -1)]
+    assert bench.slots() == [present - 5_400 - 2 * left for left in range(119, -1, -1)]
 
 
 def test_more_blocks_than_fit_before_the_present_begin_at_the_genesis(make_node: MakeNode) -> None:
@@ -195,14 +195,14 @@ def test_blocks_are_never_later_than_the_clock(make_node: MakeNode) -> None:
     assert bench.slots()[-1] == 10
 
 
-def test_blocks_that_come_by_themselves_are_an_hour_old(make_node: MakeNode) -> None:
+def test_blocks_that_come_by_themselves_are_dated_back(make_node: MakeNode) -> None:
     """So there is room for blocks that are asked for, and the dates keep their distance from the clock."""
-    present, hour = 30 * 86_400, 3_600
+    present, lag = 30 * 86_400, 5_400
     bench = Bench(make_node(params=PARAMS, clock=at(present)))
     for seconds in (0, 10, 10):
         bench.node.clock.advance(seconds)
         assert len(now(bench.node, bench.demand.mine_now(SEED))) == 1
-    begun = present - hour
+    begun = present - lag
     assert bench.slots() == [begun, begun + 10, begun + 20]
     bench.mine(2)
     assert len(now(bench.node, bench.demand.mine_now(SEED))) == 1
