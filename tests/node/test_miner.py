@@ -15,7 +15,7 @@ from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import genesis_point
 from svcd.node.block_template import EXPIRY_MARGIN_SECONDS
-from svcd.node.changes import OWN
+from svcd.node.changes import THIS_NODE
 from svcd.node.miner import Miner, MinerSettings, next_slot
 from svcd.node.work_rate import expected_attempts
 from svcd.node.work_search import WorkSearch
@@ -241,7 +241,7 @@ def test_it_has_no_rate_while_no_block_may_be_made(bench: Bench) -> None:
 def test_the_source_of_its_blocks_is_this_node(bench: Bench) -> None:
     bench.producer.startService()
     bench.hands.step()
-    assert [change.source for change in bench.node.witness.changes] == [OWN]
+    assert [change.source for change in bench.node.witness.changes] == [THIS_NODE]
 
 
 # On a network with a list of producers
