@@ -399,7 +399,12 @@ export class SvcPayService implements OnApplicationBootstrap {
         });
         const payUntil = Number(watch.payUntil ?? Date.now() + args.minutesToPay * 60_000);
         const { unit } = client.network ?? MAINNET;
-        const shown = await this.shown(args.node, request, { amount: formatAmount(quote.amount), unit }, payUntil);
+        const shown = await this.shown(
+            args.node,
+            request,
+            { amount: formatAmount(quote.amount), unit },
+            payUntil,
+        );
         return {
             amount: price,
             state: 'AwaitingTransfer',

@@ -234,12 +234,7 @@ export function transferNotes(state: KnownState, attempt: Attempt, seen: Seen): 
         owed.set(transfer.sender, sum);
         if (before?.state === 'done') return [];
         return [
-            transferNote(
-                key,
-                transfer,
-                attempt,
-                covering(seen.sentBack.get(transfer.sender) ?? [], sum),
-            ),
+            transferNote(key, transfer, attempt, covering(seen.sentBack.get(transfer.sender) ?? [], sum)),
         ];
     });
     if (fresh.length <= left) return notes;
