@@ -9,7 +9,9 @@ export type KnownState = 'AwaitingTransfer' | 'Authorized' | 'Settled' | 'Undone
 
 /** The attempt of a payment, or undefined if it is one of another payment method. */
 export function attemptOf(payment: Payment): Attempt | undefined {
-    return (payment.metadata as { svc?: Attempt }).svc;
+    const { svc } = payment.metadata as { svc?: Attempt };
+    // An attempt that an older version has stored has no notes with states, and names no coins.
+    return svc && { ...svc, notes: svc.notes ?? [], unit: svc.unit ?? 'SVC' };
 }
 
 /** What a node says of an attempt at one moment. */

@@ -160,5 +160,5 @@ test('refunds that are created and prepared at once are together not more than t
         return now.every(refund => refund.state === 'Failed' || refund.metadata.svc) && now;
     });
     assert.equal(refunds.filter(refund => refund.metadata.svc).length, 1);
-    assert.equal((await shop.notes(id)).filter(note => note.includes('coins back')).length, 1);
+    assert.equal((await shop.notes(id)).filter(note => note.includes('SVC back')).length, 1);
 });

@@ -308,7 +308,7 @@ test('what the staff does by hand ends notes at once, without a question to the 
     await noted(cancelled.order, 'the order was cancelled', 'Refund it');
     const paymentOf = async ({ id }: ShopOrder) => (await shop.order(id)).payments[0]?.id ?? '';
     const refund = await shop.refund(await paymentOf(cancelled.order), PRICE);
-    await noted(cancelled.order, 'Pay 25 coins back');
+    await noted(cancelled.order, 'Pay 25 SVC back');
     await node.reorganise(CONFIRMATIONS);
     await becomes(undone.order, 'Undone');
     await noted(undone.order, 'Ship nothing');
@@ -317,7 +317,7 @@ test('what the staff does by hand ends notes at once, without a question to the 
     await shop.byHand(`cancelPayment(id: "${await paymentOf(undone.order)}")`);
     await noted(undone.order, 'has undone the payment', 'Done: the payment is cancelled.');
     await shop.byHand(`settleRefund(input: { id: "${refund.id}", transactionId: "by bank" })`);
-    await noted(cancelled.order, 'returns 25 coins', 'Done: it was settled in another way.');
+    await noted(cancelled.order, 'returns 25 SVC', 'Done: it was settled in another way.');
     await node.mine(CONFIRMATIONS);
     await check();
     await noted(cancelled.order, 'the order was cancelled', 'Done: it is refunded.');

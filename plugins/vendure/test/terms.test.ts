@@ -118,7 +118,12 @@ const written = (key: string, state: Note['state'] = 'open') => ({
     entry: 1,
 });
 const attempt = (...notes: WrittenNote[]) =>
-    ({ order: { reference: 'vendure.pay.1', confirmations: 2 }, notes, turn: 7 }) as unknown as Attempt;
+    ({
+        order: { reference: 'vendure.pay.1', confirmations: 2 },
+        unit: 'Token',
+        notes,
+        turn: 7,
+    }) as unknown as Attempt;
 const transfer = (txid: string, more: object = {}) =>
     ({
         txid,
@@ -135,6 +140,7 @@ const transfer = (txid: string, more: object = {}) =>
 test('an attempt of a version whose notes had no states has none', () => {
     const of = (metadata: object) => attemptOf({ metadata } as Payment);
     assert.deepEqual(of({ svc: { noted: ['lost'] } })?.notes, []);
+    assert.equal(of({ svc: { noted: ['lost'] } })?.unit, 'SVC');
     assert.deepEqual(of({ svc: attempt(written('lost')) })?.notes, [written('lost')]);
     assert.equal(of({}), undefined);
 });
