@@ -13,7 +13,7 @@ below start one at a time, each after the one before it has started (`svcd/proce
 4. the services on the open chain start in the order of :func:`node_services`: checks, production of blocks and sweeps
    of its rewards, webhooks,
    reloading on SIGHUP, the operator's listeners, the public listeners, the port for health checks, peers, backups, and
-   the lines that say where the node is (`svcd/composition/voice.py`);
+   the lines that say where the node is (`svcd/composition/status_lines.py`);
 5. the last one (`svcd/process/systemd.py`) tells systemd READY=1; until then the first one asks it for more time.
 
 A service that cannot start stops those that have started; one line in the log says why, and the exit status is 1.
@@ -188,7 +188,7 @@ def node_services(resources: NodeResources) -> list[Service]:
         *node.health_listeners(),
         *node.peer_services(),
         node.backups,
-        *node.voice(),
+        *node.status_lines(),
         node.systemd(),
     ]
 

@@ -23,7 +23,7 @@ from svcd.composition.file_descriptors import (
 from svcd.composition.merchants import MerchantServices
 from svcd.composition.reload import ReloadableParts, ReloadService
 from svcd.composition.resources import NodeResources, stop_seconds
-from svcd.composition.voice import BlockProduction, Heartbeat, StartLines, StatusLine
+from svcd.composition.status_lines import BlockProduction, Heartbeat, StartLines, StatusLine
 from svcd.config.schema import LOOPBACK_HOSTS, Config, Limits
 from svcd.endpoint_description import EndpointDescription
 from svcd.interfaces import unix_seconds
@@ -295,8 +295,8 @@ class NodeServices:
             self._snapshots,
         ]
 
-    def voice(self) -> list[Service]:
-        """What tells people how the node does: lines at the start, heartbeats, and the status line of a terminal."""
+    def status_lines(self) -> list[Service]:
+        """The log lines at the start, the heartbeats of block production, and the status line of a terminal."""
         base, clock = self._base, self._base.reactor
         heartbeat = Heartbeat(base, self._production)
         start = StartLines(base, self._production, self._network, url=page_url(base.config))

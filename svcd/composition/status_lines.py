@@ -1,4 +1,4 @@
-"""What a node says by itself: at its start, about the blocks that it makes, and below the lines of a terminal."""
+"""The log lines at the start of a node, the heartbeats of its block production, and the status line of a terminal."""
 
 from typing import Any, Final
 

@@ -13,7 +13,7 @@ from twisted.logger import LogEvent, capturedLogs, formatEvent
 from svcd.chain.params import DEVNET
 from svcd.chain.transition import genesis_point
 from svcd.composition.services import own_origin, page_url
-from svcd.composition.voice import BlockProduction, Heartbeat, StartLines, StatusLine, has_heartbeat
+from svcd.composition.status_lines import BlockProduction, Heartbeat, StartLines, StatusLine, has_heartbeat
 from svcd.config.schema import Config
 from svcd.node.news import News
 from svcd.node.work_rate import WorkRate
