@@ -1,4 +1,4 @@
-"""Lines of the log that an operator would tell a friend: a few a minute, and counts in the place of the others."""
+"""Log lines about events of the node, such as a new tip: a few a minute, and counts of the others."""
 
 from collections import Counter
 from enum import Enum

@@ -37,7 +37,7 @@ from svcd.store.mempool_journal import JournalContents, MempoolJournal
 _CHECK_AT_ONCE: Final = 8
 """Signatures checked in one turn of the reactor."""
 _ADMIT_AT_ONCE: Final = 32
-"""Transfers that enter in one turn and are written together: each write is a journey to a thread and back."""
+"""Transfers that enter in one turn and are written together: each write is a round trip to a thread."""
 _READMIT_AT_ONCE: Final = 32
 """Transfers of undone blocks readmitted together; more, since their signatures are not checked again."""
 _FLOOD: Final = 64
@@ -307,7 +307,10 @@ class TransactionPool:
             submission.forged = verdict
 
     def _check_signatures(self, first: int, last: int) -> None:
-        """Check those of the submissions from ``first`` to ``last`` - 1; an error comes again, and is told then."""
+        """Check those of the submissions from ``first`` to ``last`` - 1.
+
+        An exception recurs in :meth:`_admit_some`, which reports it.
+        """
         with suppress(Exception):
             for each in islice(self._submissions, first, last):
                 each.forged = each.forged or self._verifier.check_in_this_thread(each.transfer)
