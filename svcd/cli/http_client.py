@@ -265,6 +265,22 @@ class NodeClient:
         raise NoValidResponse(foreign)
 
 
+def ask_devnet(
+    operator: NodeClient,
+    path: str,
+    body: Mapping[str, object],
+    *,
+    on_others: str = "the node does not support this command: only a devnet node does",
+) -> ResponseObject:
+    """The response to a request that only a devnet node takes; raises CommandError, ``on_others`` on other networks."""
+    try:
+        return operator.post(path, body)
+    except ErrorResponse as error:
+        if error.status == 404:
+            raise CommandError(on_others) from None
+        raise
+
+
 class _Exchange(io.RawIOBase):
     """The socket of one request and its response, as http.client uses it, with one deadline for both."""
 

@@ -13,7 +13,7 @@ from svcd.chain.transaction import Draft, sign_transfer
 from svcd.chain.units import BASE_UNITS_PER_COIN
 from svcd.cli.answers import ResponseObject
 from svcd.cli.errors import CommandError, ErrorResponse
-from svcd.cli.http_client import NodeClient
+from svcd.cli.http_client import NodeClient, ask_devnet
 from svcd.cli.merchant.following import PATH, watch_id, watch_with
 from svcd.cli.merchant.story import is_waiting
 
@@ -148,12 +148,12 @@ class Trigger:
         return watch
 
     def _ask_devnet(self, path: str, body: Mapping[str, object]) -> None:
-        try:
-            self.operator.post(path, body)
-        except ErrorResponse as error:
-            if error.status == 404:
-                raise CommandError("only a devnet node makes events on demand; on others send webhook.test") from None
-            raise
+        ask_devnet(
+            self.operator,
+            path,
+            body,
+            on_others="only a devnet node makes events on demand; on others send webhook.test",
+        )
 
 
 @frozen

@@ -11,8 +11,8 @@ from svcd.chain.units import format_amount, format_coins, parse_amount
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject
 from svcd.cli.chain_commands import is_alone, sync_state
-from svcd.cli.errors import CommandError, ErrorResponse
-from svcd.cli.http_client import NodeClient
+from svcd.cli.errors import CommandError
+from svcd.cli.http_client import ask_devnet
 from svcd.cli.rendering import format_time, pluralize, property_table
 from svcd.cli.session import Session
 from svcd.node.durations import duration
@@ -76,7 +76,7 @@ def _mine(session: Session, blocks: int, body: dict[str, object]) -> list[str]:
             try:
                 # So that the first block is so early that all of them fit before the present.
                 following = blocks - len(hashes) - count
-                response = _ask_devnet(operator, "/operator/mine", {**body, "blocks": count, "following": following})
+                response = ask_devnet(operator, "/operator/mine", {**body, "blocks": count, "following": following})
             except CommandError as error:
                 if hashes:
                     raise CommandError(f"{len(hashes)} of {blocks} blocks were made, then: {error}") from None
@@ -105,7 +105,7 @@ def faucet(session: Session, recipient: str, amount: int) -> None:
       svc node mine 1
     """
     body = {"recipient": recipient, "amount": format_amount(amount)}
-    response = _ask_devnet(session.operator(), "/operator/faucet", body)
+    response = ask_devnet(session.operator(), "/operator/faucet", body)
     txid = response.hash("txid")
     rows = [("txid", txid), ("amount", format_coins(amount, DEVNET.unit)), ("recipient", recipient)]
     session.print_result({"txid": txid}, property_table(rows))
@@ -128,22 +128,12 @@ def reorganise(session: Session, depth: int, drop_transactions: bool) -> None:
       svc node reorganise 3
     """
     body = {"depth": depth, "dropTransactions": drop_transactions}
-    response = _ask_devnet(session.operator(timeout=DEVNET_TIMEOUT), "/operator/reorganise", body)
+    response = ask_devnet(session.operator(timeout=DEVNET_TIMEOUT), "/operator/reorganise", body)
     hashes = _hashes(response, depth + 1)
     session.print_result(
         {"hashes": hashes},
         f"replaced {pluralize(depth, 'block')} by {len(hashes)} empty ones; the tip is {hashes[-1]}",
     )
-
-
-def _ask_devnet(operator: NodeClient, path: str, body: Mapping[str, object]) -> ResponseObject:
-    """The response to a request that only a devnet node takes; raises CommandError."""
-    try:
-        return operator.post(path, body)
-    except ErrorResponse as error:
-        if error.status == 404:
-            raise CommandError("the node does not support this command: only a devnet node does") from None
-        raise
 
 
 def _hashes(response: ResponseObject, count: int) -> list[str]:
