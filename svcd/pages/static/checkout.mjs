@@ -254,7 +254,8 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
   const page = root.ownerDocument;
   const trouble = within(root, "[data-trouble]");
   const until = Number(root.dataset.until ?? Infinity);
-  const idle = 1000 * Number(root.dataset.idleSeconds ?? 0);
+  // Without a usual time between blocks, as on a devnet, none is ever promised.
+  const idle = root.dataset.blockSeconds ? 1000 * Number(root.dataset.idleSeconds) : -1;
   // The newest block, and when it was made or, if it came later, when this page saw it.
   let moved = { tip: root.dataset.tip, at: Number(root.dataset.tipTime ?? 0) };
   let failures = 0;

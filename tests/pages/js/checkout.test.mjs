@@ -115,8 +115,12 @@ test("a verification result becomes what is shown", () => {
 });
 
 /** A watch whose timers the test rings, and what it asks: for how many seconds each question waits, from which state. */
-function watched(state, answers, { until, now = 0, deepest = "unpaid", inTime = false } = {}) {
+function watched(state, answers, { until, now = 0, deepest = "unpaid", inTime = false, usual = true } = {}) {
   const shown = page(state, until);
+  if (!usual) {
+    delete shown.root.dataset.blockSeconds;
+    delete shown.root.dataset.idleSeconds;
+  }
   const timers = {
     due: null,
     pause: null,
@@ -278,6 +282,18 @@ test("no time is promised once no block has come for long, and then one is waite
     timers.due();
   }
   assert.deepEqual(said, ["About 10 minutes left", "About 10 minutes left", "Waits for the next block", "About 9 minutes left"]);
+});
+
+test("no time is promised where blocks have no usual time, not even of a block that has just come", async () => {
+  const next = { ...PAYMENT, confirmations: 3, node: { ...PAYMENT.node, hash: "ee" } };
+  const { parts, timers } = watched("unpaid", [PAYMENT, next], { usual: false });
+  const said = [];
+  for (let round = 0; round < 2; round += 1) {
+    await settle();
+    said.push(["left", "confirmations"].map((name) => parts[`[data-fill="${name}"]`].textContent));
+    timers.due();
+  }
+  assert.deepEqual(said, [["Waits for the next block", "2"], ["Waits for the next block", "3"]]);
 });
 
 test("what an unpaid order takes is told while blocks come, from the time of the newest one on", async () => {
