@@ -97,7 +97,7 @@ bench: .venv/installed-test ## run the benchmarks, each as a ratio to a baseline
 	$(BIN)/python -m benchmarks
 
 torture: .venv/installed-mutate ## run all tests with many more examples and kills, then mutate the rules
-	HYPOTHESIS_PROFILE=torture $(BIN)/pytest
+	HYPOTHESIS_PROFILE=torture $(BIN)/pytest -o faulthandler_timeout=0
 	$(BIN)/python -m tests.mutation
 
 mutate: .venv/installed-mutate ## mutate the rules in a thousand places, and check that a test fails for each
@@ -119,10 +119,10 @@ coverage: .venv/installed-test ## measure the line and branch coverage of the fa
 	echo "Uncovered lines: build/coverage/html/index.html"; exit $$((whole || half || beside || tried))
 
 simulate: .venv/installed-test ## run networks of simulated nodes for SEEDS=1,2,3 and NODES=30
-	SVCD_SIMULATION_SEEDS=$(SEEDS) SVCD_SIMULATION_NODES=$(NODES) $(BIN)/pytest tests/simulation
+	SVCD_SIMULATION_SEEDS=$(SEEDS) SVCD_SIMULATION_NODES=$(NODES) $(BIN)/pytest -o faulthandler_timeout=0 tests/simulation
 
 soak: .venv/installed-test ## run two busy nodes for SOAK_MINUTES=30, and check that nothing leaks and no event is lost
-	SVCD_SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -s tests/soak
+	SVCD_SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -s -o faulthandler_timeout=0 tests/soak
 
 test-plugins: test-pretix test-vendure ## run the stories of payments of plugins/ on the real shop software; the first time this installs it
 
