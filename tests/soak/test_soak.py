@@ -18,7 +18,7 @@ from tests.soak.traffic import Traffic
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow, pytest.mark.long]
 
-MINUTES = float(os.environ.get("SVCD_SOAK_MINUTES") or 1)
+MINUTES = float(os.environ.get("SVCD_SOAK_MINUTES") or 0.5)
 RESTART_SECONDS = 10.0
 """A node that is not measured is ended so often."""
 
