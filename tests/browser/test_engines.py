@@ -372,6 +372,7 @@ def test_a_forged_link(tab: Tab, chain: Chain) -> None:
     assert tab.texts("[data-error=unlisted]") == []
 
 
+@in_one_engine
 def test_a_liar_that_relays_and_answers_400(tab: Tab, chain: Chain, liar: Between) -> None:
     """It hides what it has relayed, too, and lies about the nonce: the buyer pays once."""
     tab.origin = liar.url
