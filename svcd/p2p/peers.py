@@ -505,13 +505,15 @@ class Peers:
         """
         if not self.has(peer):
             return
-        self.log.debug("{endpoint} does not answer as agreed: {why}", endpoint=peer.endpoint, why=failed.detail)
+        self.log.debug("a request to {endpoint} has failed: {why}", endpoint=peer.endpoint, why=failed.detail)
         if failed.retry_after:
             peer.pause(failed.retry_after)
             return
         peer.failures += 1
         if peer.failures >= MAX_FAILURES:
-            self._lost(peer.endpoint, f"it does not answer as agreed: {failed.detail}")
+            self._lost(
+                peer.endpoint, f"{peer.failures} requests in a row have failed, the last one because {failed.detail}"
+            )
 
     def reject_claim(
         self, peer: Peer, why: str, *, first: float = FIRST_CLAIM_BACKOFF, longest: float = MAX_CLAIM_BACKOFF

@@ -116,7 +116,7 @@ def test_peers_that_come_and_leave_are_told(node: Node) -> None:
         assert node.until(lambda: not node.peers.has_any, within=600.0)
     told = [formatEvent(event) for event in logged if event["log_namespace"].startswith("svcd.node.news")]
     assert told[0] == f"peer {remote.endpoint} came, at height 0; peers: 1"
-    assert told[1].startswith(f"peer {remote.endpoint} left: ")
+    assert told[1].startswith(f"peer {remote.endpoint} left: 3 requests in a row have failed, the last one because ")
     assert told[1].endswith("; peers: 0")
     assert len(told) == 2
 
