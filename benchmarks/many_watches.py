@@ -92,6 +92,7 @@ async def started(fixture: Fixture, watches: Path | str, reactor: Any) -> AsyncI
         async with webhooks_of(folder, folder / DATABASE, reactor, database) as (webhook_database, steps):
             post = Post()
             context = WebhookContext(
+                unit=node_context.chain_manager.params.unit,
                 clock=reactor,
                 guard=node_context.guard,
                 synced=lambda: True,

@@ -126,6 +126,7 @@ class Fixture:
         ):
             post = Post()
             context = WebhookContext(
+                unit=node_context.chain_manager.params.unit,
                 clock=reactor,
                 guard=node_context.guard,
                 synced=lambda: True,

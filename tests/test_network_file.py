@@ -174,14 +174,14 @@ def test_a_changed_rule_is_another_network() -> None:
         (
             "halvingBlocks = 2100000",
             f"halvingBlocks = {MOST_HALVING_BLOCKS + 1}",
-            "and at most 90071992.54740991 can exist (2^53 - 1 base units): halve the reward after fewer blocks",
+            "in the end, and at most 90071992.54740991 SVC can exist (2^53 - 1 base units): halve the reward",
         ),
         (
             'amount = "100"',
             'amount = "90071993"',
             '[[rules.allocations]] number 1, amount = "90071993": must be an amount of coins in quotes',
         ),
-        ('amount = "0.00000001"', 'amount = "90071992"', "must be 90071992.54740991 coins at most together, 2^53 - 1"),
+        ('amount = "0.00000001"', 'amount = "90071992"', "must be 90071992.54740991 SVC at most together, 2^53 - 1"),
         (f'address = "{B}"', f'address = "{A}"', "is allocated coins twice; add the two amounts"),
         (f'address = "{B}"', 'address = "svc1q"', "must be an address of this network"),
         ("[[0, 10000], ", "[[0, 10001], ", "must begin with [0, 10000] and have at most 16 steps"),
@@ -216,12 +216,13 @@ def test_what_a_file_may_say(old: str, new: str, told: str | None) -> None:
 
 
 def test_no_transfer_would_be_possible() -> None:
-    poor = sealed(TEXT.replace('initialReward = "20"', 'initialReward = "0"'))
+    tokens = TEXT.replace('unit = "SVC"', 'unit = "Token"')
+    poor = sealed(tokens.replace('initialReward = "20"', 'initialReward = "0"'))
     keep = 'accountMinimum = "0.01"'
     enough = sealed(poor.replace(keep, 'accountMinimum = "49.99995"').replace(FESTIVAL.genesis_hash.hex(), "0" * 64))
     assert "the rules of the file give" in sentence(enough)
     told = sentence(poor.replace(keep, 'accountMinimum = "49.99995001"'))
-    assert "with the minimum fee no transfer would ever be possible, because only 100.00000001 coins will exist" in told
+    assert "with the minimum fee no transfer would ever be possible, because only 100.00000001 Token will exist" in told
     start, end = poor.index("\n# Coins that exist"), poor.index("\n# From this height")
     assert "without allocations too there would never be a coin" in sentence(poor[:start] + poor[end:])
 

@@ -6,6 +6,7 @@ docs/protocol.md 5 has them. Each value has one accepted form in both.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from .address import decode_address
 from .encoding import MAX_INTEGER
 from .errors import RuleViolation
 from .params import DEFAULT_UNIT, DEVNET, MAINNET, NetworkParams, ProducerChange
-from .units import format_amount
+from .units import format_coins
 from .value_types import (
     BadValue,
     Between,
@@ -276,7 +277,7 @@ def _problems(params: NetworkParams) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _money_problems(params: NetworkParams) -> Iterator[tuple[KeyPath, str]]:
-    seen: set[str] = set()
+    coins, seen = partial(format_coins, unit=params.unit), set[str]()
     for number, (address, _) in enumerate(params.allocations):
         at = ("allocations", number, "address")
         yield from ((at, problem) for problem in _address_problems(address, params.address_prefix))
@@ -284,22 +285,22 @@ def _money_problems(params: NetworkParams) -> Iterator[tuple[KeyPath, str]]:
             yield at, "is allocated coins twice; add the two amounts"
         seen.add(address)
     if params.allocated > MAX_INTEGER:
-        yield ("allocations",), f"must be {format_amount(MAX_INTEGER)} coins at most together, 2^53 - 1 base units"
+        yield ("allocations",), f"must be {coins(MAX_INTEGER)} at most together, 2^53 - 1 base units"
     supply = params.supply_limit
     if supply > MAX_INTEGER:
         yield (
             ("halvingBlocks",),
-            f"with this reward and these allocations there would be {format_amount(supply)} coins in the end, and "
-            f"at most {format_amount(MAX_INTEGER)} can exist (2^53 - 1 base units): halve the reward after fewer "
-            "blocks, or begin with less",
+            f"with this reward and these allocations there would be {coins(supply)} in the end, and at most "
+            f"{coins(MAX_INTEGER)} can exist (2^53 - 1 base units): halve the reward after fewer blocks, or begin with "
+            "less",
         )
     if supply == 0:
         yield ("initialReward",), "without allocations too there would never be a coin: set a reward or an allocation"
     if 2 * params.account_minimum + params.minimum_fee > supply:
         yield (
             ("accountMinimum",),
-            f"with the minimum fee no transfer would ever be possible, because only {format_amount(supply)} coins "
-            "will exist: sender and recipient must each keep it",
+            f"with the minimum fee no transfer would ever be possible, because only {coins(supply)} will "
+            "exist: sender and recipient must each keep it",
         )
 
 

@@ -110,6 +110,8 @@ class WebhookContext:
     """Returns when a reorganisation's disconnected transfers are back in the mempool, where they may be."""
     deletions_done: Callable[[], Awaitable[None]]
     """Returns when no blocks are being deleted up to an earlier :attr:`WebhookService.evaluated_height`."""
+    unit: str
+    """What the network calls its coins."""
     alarms: Callable[[], Sequence[ChainAlarm]] = tuple
     """Alarms for merchants, except deep reorganisations, which the follower detects itself."""
     keep_days: int = 7
@@ -502,11 +504,12 @@ class WebhookService(Service):
             self._context.news.leave_out(Topic.PAYMENT, more)
         for seen in payments[:AT_ONCE]:
             self._context.news.info(
-                "{watch} of {merchant} sees its payment of {amount} coins, {state}, in transfer {txid}",
+                "{watch} of {merchant} sees its payment of {amount} {unit}, {state}, in transfer {txid}",
                 Topic.PAYMENT,
                 watch=seen.watch,
                 merchant=seen.merchant,
                 amount=format_amount(seen.amount),
+                unit=self._context.unit,
                 state=seen.state.value,
                 txid=seen.txid.hex(),
             )
@@ -593,6 +596,7 @@ def build_webhooks(
             outbox, sender, clock=clock, guard=node.guard, chance=chance, leadership=leadership, news=news
         ),
         context=WebhookContext(
+            unit=chain_manager.params.unit,
             clock=clock,
             guard=node.guard,
             leadership=leadership,

@@ -174,6 +174,7 @@ class Sweeper(Service):
     def record(self) -> dict[str, object]:
         """The state of the sweeps for the operator, as a JSON object; amounts in coins."""
         return {
+            "unit": self._params.unit,
             "payTo": self._settings.pay_to,
             "sweepAbove": format_amount(self._settings.above),
             "surplus": format_amount(self.surplus()),
@@ -246,8 +247,9 @@ class Sweeper(Service):
             result = await self._transaction_pool.submit(transfer)
         except RuleViolation as refusal:
             self.log.warn(
-                "the sweep of {amount} coins to {payee} was refused: {why}",
+                "the sweep of {amount} {unit} to {payee} was refused: {why}",
                 amount=format_amount(planned.amount),
+                unit=params.unit,
                 payee=pay_to,
                 why=str(refusal),
             )
@@ -260,9 +262,11 @@ class Sweeper(Service):
             self.swept += planned.amount
             self.last = transfer.txid
             self.log.info(
-                "sweeping {amount} coins from {address} to {payee} in transfer {txid}, for a fee of {fee}; the holding "
-                "multiplier of {before} begins again at {after}, which costs as much as {hours} hours of rewards",
+                "sweeping {amount} {unit} from {address} to {payee} in transfer {txid}, for a fee of {fee} {unit}; the "
+                "holding multiplier of {before} begins again at {after}, which costs as much as {hours} hours of "
+                "rewards",
                 amount=format_amount(planned.amount),
+                unit=params.unit,
                 address=encode_address(self._key, params.address_prefix),
                 payee=pay_to,
                 txid=transfer.txid.hex(),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, capturedLogs, formatEvent
 
@@ -34,6 +34,7 @@ from tests.commerce.test_dispatcher import Network
 from tests.commerce.watched import Queues, Watched
 from tests.metrics.conftest import Measured, builder, make_node, measure, measured, node, transport
 from tests.rpc.conftest import local_client, present
+from tests.rpc.node import PARAMS
 from tests.support import has_result, result_of
 
 
@@ -136,7 +137,9 @@ def test_events_scheduled_while_the_clock_was_years_ahead_are_sent_within_days_o
         assert watched.queues.pending[identifier].due == now + due
 
 
-def test_a_payment_is_told_when_a_watch_first_sees_it(watched: Watched) -> None:
+@pytest.mark.parametrize("unit", ["SVC", "Token"])
+def test_a_payment_is_told_when_a_watch_first_sees_it(tmp_path: Path, unit: str) -> None:
+    watched = Watched(tmp_path, present(), params=evolve(PARAMS, unit=unit))
     identifier = watched.register()["id"]
     logged: list[LogEvent]
     with capturedLogs() as logged:
@@ -146,7 +149,8 @@ def test_a_payment_is_told_when_a_watch_first_sees_it(watched: Watched) -> None:
         watched.poll()
     told = [formatEvent(event) for event in logged if "payment" in str(event.get("log_format"))]
     txid = entry.transfer.txid.hex()
-    assert told == [f"{identifier} of default sees its payment of 0.00005 coins, pending, in transfer {txid}"]
+    assert told == [f"{identifier} of default sees its payment of 0.00005 {unit}, pending, in transfer {txid}"]
+    watched.close()
 
 
 def test_a_receiver_that_answers_410_ends_its_watch(watched: Watched) -> None:
@@ -281,6 +285,7 @@ class Sending(Queues):
 def test_a_stop_waits_for_deliveries_in_flight(watched: Watched) -> None:
     dispatcher = Sending()
     context = WebhookContext(
+        unit=watched.node_context.chain_manager.params.unit,
         clock=watched.clock,
         guard=watched.node_context.guard,
         synced=lambda: True,

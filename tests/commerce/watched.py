@@ -130,6 +130,7 @@ class Watched:
         self.node.databases = OpenDatabases(node_context, self.database)
         self.queues = Queues()
         context = WebhookContext(
+            unit=node_context.chain_manager.params.unit,
             clock=self.database_clock or self.clock,
             guard=node_context.guard,
             synced=lambda: self.synced,

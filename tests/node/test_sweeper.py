@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
@@ -243,6 +243,7 @@ def test_a_node_earns_and_sweeps(bench: Bench) -> None:
     assert (sweep.recipient, sweep.amount, sweep.fee) == (key_of("vault").hash, 60 * COIN - FEE, FEE)
     assert bench.sweeper.record() == {
         "payTo": bench.builder.address("vault"),
+        "unit": "SVC",
         "sweepAbove": "50",
         "surplus": "120",
         "waitsFor": None,
@@ -351,6 +352,7 @@ def test_a_refused_sweep_is_logged_and_tried_again(bench: Bench, monkeypatch: py
     assert bench.sweeper.held is Held.REFUSED
     (event,) = [each for each in events if "was refused" in (each.get("log_format") or "")]
     assert "timestamp" in event["why"]
+    assert formatEvent(event).startswith("the sweep of 59.9999 SVC to ")
     monkeypatch.undo()
     bench.mine(include=False)
     assert len(bench.waiting()) == 1
@@ -368,7 +370,8 @@ def test_a_disk_that_refuses_the_sweep_is_tried_again(bench: Bench, monkeypatch:
     assert len(bench.waiting()) == 1
 
 
-def test_the_log_names_the_sweep_and_its_cost(bench: Bench) -> None:
+def test_the_log_names_the_sweep_and_its_cost(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, evolve(PARAMS, unit="Token"))
     events: list[LogEvent] = []
     globalLogPublisher.addObserver(events.append)
     try:
@@ -378,6 +381,11 @@ def test_the_log_names_the_sweep_and_its_cost(bench: Bench) -> None:
     (event,) = [each for each in events if "sweeping" in (each.get("log_format") or "")]
     assert (event["amount"], event["txid"], event["after"]) == ("59.9999", sweep.txid.hex(), 10_000)
     assert event["before"] == multiplier(PARAMS, bench.own(), bench.tip.header.slot if bench.tip else 0)
+    told = formatEvent(event)
+    assert told.startswith("sweeping 59.9999 Token from ")
+    assert ", for a fee of 0.0001 Token; the holding" in told
+    assert bench.sweeper.record()["unit"] == "Token"
+    bench.close()
 
 
 def test_a_stopped_sweeper_sends_nothing(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 import { checkAddress } from "./address.mjs";
 import { typedAmount } from "./amounts.mjs";
+import { coins } from "./digits.mjs";
 import { judgedLink } from "./link-policy.mjs";
 import { isDepth } from "./orders.mjs";
 import { must } from "./problem.mjs";
@@ -76,10 +77,11 @@ export function wireSetup(till) {
 }
 
 /** @type {(till: Till) => void} */
-export function enterSetup({ settings }) {
+export function enterSetup({ settings, network }) {
   const { name, recipient, prices, rule, turn, sound } = settings ?? {
     ...{ name: "", recipient: "", prices: "", rule: 1, turn: 0, sound: true },
   };
+  write(byId("setup-least"), coins(network.rules.accountMinimum));
   field("setup-name").value = name;
   field("setup-recipient").value = recipient;
   byId("setup-prices", HTMLTextAreaElement).value = prices;
