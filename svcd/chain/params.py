@@ -137,10 +137,13 @@ class NetworkParams:
         """How many blocks just before ``height`` its producer must not have made."""
         return len(self.producers_at(height)) // 2
 
-    def together_at(self, height: int) -> int:
-        """How many producers together can undo any payment, from ``height`` on; 0 where computing decides that."""
-        listed = len(self.producers_at(height))
-        return listed // 2 + 1 if listed else 0
+    def undone_by(self, tip: int) -> tuple[int, int]:
+        """How many producers together can undo any payment, and of how many; (0, 0) where computing decides that.
+
+        They are those who may make the block after the tip, which is at the height ``tip``.
+        """
+        listed = len(self.producers_at(tip + 1))
+        return (listed // 2 + 1, listed) if listed else (0, 0)
 
     @cached_property
     def most_blocks_between(self) -> int:

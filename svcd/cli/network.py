@@ -419,9 +419,8 @@ def _supply(params: NetworkParams) -> list[tuple[int, int, int]]:
 
 
 def _summary(params: NetworkParams) -> str:
-    listed = len(params.producers)
     # Where everybody may make blocks no file can have a change.
-    changes = [("changes hash", params.changes_hash.hex())] if listed else []
+    changes = [("changes hash", params.changes_hash.hex())] if params.producers else []
     return property_table(
         [
             ("network", f"{params.name}, {params.chain_id} (network id {params.network_id})"),
@@ -439,9 +438,15 @@ def _summary(params: NetworkParams) -> str:
             ("reward", _reward(params)),
             ("minimum fee", format_coins(params.minimum_fee, params.unit)),
             ("account keeps", format_coins(params.account_minimum, params.unit)),
-            ("producers", f"{listed}, of which {params.together_at(0)} must be at work" if listed else "everybody"),
+            ("producers", _producers(params, 0) + (", from the first block on" if params.changes else "")),
         ]
     )
+
+
+def _producers(params: NetworkParams, tip: int) -> str:
+    """How many may make the block after the one at the height ``tip``, and how many of them the chain needs."""
+    needed, listed = params.undone_by(tip)
+    return f"{listed}, of which {needed} must be at work" if listed else "everybody"
 
 
 def _reward(params: NetworkParams) -> str:
@@ -457,7 +462,8 @@ def _page(params: NetworkParams) -> str:
     if params.producers:
         parts.append("\n".join(("Producers from the first block on:", *(f"  {each}" for each in params.producers))))
     for change in params.changes:
-        parts.append("\n".join((f"From height {change.height} on:", *(f"  {each}" for each in change.producers))))
+        heading = f"From height {change.height} on ({_producers(params, change.height - 1)}):"
+        parts.append("\n".join((heading, *(f"  {each}" for each in change.producers))))
     if params.allocations:
         lines = [f"  {address}  {format_coins(units, params.unit)}" for address, units in params.allocations]
         parts.append("\n".join(("Coins from the beginning:", *lines)))

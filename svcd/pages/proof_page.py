@@ -1,6 +1,7 @@
 """The page on which a browser checks the file of a payment proof (docs/pages.md "Payment proofs")."""
 
 import json
+from collections.abc import Iterator
 from typing import Final
 
 from twisted.web.template import Tag
@@ -10,7 +11,7 @@ from svcd.pages.html import Content, facts, notice, tag
 from svcd.pages.layout import CachedPage, Page
 from svcd.pages.routes import page
 from svcd.pages.sources import Sources
-from svcd.pages.texts import Message, message
+from svcd.pages.texts import message
 
 _FACTS: Final = (
     (message("proof.network"), "network", ""),
@@ -70,7 +71,7 @@ def _drawn(own: NetworkParams | None) -> Page:
                     notice("good", message("proof.proven")),
                     *([] if own is None else [_to_compare(own)]),
                     proven,
-                    notice("warn", _not_shown(own)),
+                    *_not_shown(own),
                 ),
                 id="proof",
                 class_="stack",
@@ -83,11 +84,13 @@ def _drawn(own: NetworkParams | None) -> Page:
     )
 
 
-def _not_shown(own: NetworkParams | None) -> Message:
-    """Who can make another chain: of a network with producers those of the first block, for the page shows no other."""
-    if own is None or not own.producers:
-        return message("proof.not-shown")
-    return message("proof.not-shown-producers", together=own.together_at(1), listed=len(own.producers))
+def _not_shown(own: NetworkParams | None) -> Iterator[Tag]:
+    """Who can make another chain: the script chooses, for the proof says which network it is of, and its tip when."""
+    yield tag("div", notice("warn", message("proof.not-shown")), id="proof-by-work")
+    if own is not None and own.producers:
+        together, listed = tag("span", data_fill="together"), tag("span", data_fill="listed")
+        by_producers = message("proof.not-shown-producers", together=together, listed=listed)
+        yield tag("div", notice("warn", by_producers), id="proof-by-producers", hidden="hidden")
 
 
 def _to_compare(own: NetworkParams) -> Tag:

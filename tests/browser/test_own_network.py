@@ -317,6 +317,8 @@ def test_a_payment_proof_is_checked(tab: Tab, festival: Festival, liar: Between)
         f"Compare the genesis hash {festival.genesis_hash} with the one that you were given: the rules of FESTIVAL come"
         " from this node."
     )
+    assert "1 of the 1 producers together can make one" in tab.text("#proof-by-producers")
+    assert tab.texts("#proof-by-work") == []
     assert [path for path in liar.asked[before:] if path.startswith("/rpc/")] == []
 
     # Another network of the same name

@@ -8,7 +8,7 @@ from svcd.chain.errors import Refusal
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import check_header
 from tests.chain.refusing import refuses
-from tests.chains import ChainBuilder, with_producers
+from tests.chains import TEST_PARAMS, ChainBuilder, with_producers
 
 GROWING = with_producers("abc", (4, "abcd"), (7, "abcdexyz"))
 SHRINKING = with_producers("abcde", (5, "abcd"), (7, "cd"), (9, "a"))
@@ -95,3 +95,8 @@ def test_a_node_without_a_change_refuses_its_first_block_that_differs() -> None:
     assert may_follow(outdated, "abcdab") == "cd"
     with refuses(Refusal.PRODUCER, "not one of the 4 that may make the block at height 7"):
         check_header(outdated, chain.head_after(tip), block.header)
+
+
+def test_those_who_may_make_the_next_block_undo_payments() -> None:
+    assert [GROWING.undone_by(tip) for tip in (0, 2, 3, 6, 9)] == [(2, 3), (2, 3), (3, 4), (5, 8), (5, 8)]
+    assert TEST_PARAMS.undone_by(9) == (0, 0)

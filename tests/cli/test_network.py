@@ -150,7 +150,7 @@ def test_producers_are_addresses_of_any_network_or_public_keys(terminal: Termina
         (("--slots-per-block", "1"), "--slots-per-block 1: must be an integer from 2 to 1000, without quotes"),
         (("--memory-kib", "much"), "--memory-kib much: must be an integer from 64 to 65536, without quotes"),
         (("--initial-target", "2"), "--initial-target 2: must be a power of two in quotes, from"),
-        (("--reward", "900", "--halving-blocks", "10000000"), "and at most 90071992.54740991 can exist"),
+        (("--reward", "900", "--halving-blocks", "10000000"), "at most 90071992.54740991 SVC can exist"),
         (("--minimum-fee", "84000000"), "with the minimum fee no transfer would ever be possible"),
         (("--multipliers", "x"), '--multipliers: [rules] multiplierSchedule = [["x"]]: must be a list of pairs'),
         (("--genesis-time", "now"), '--genesis-time: [rules] genesisTime = "now": must be a date and time in UTC'),
@@ -232,13 +232,13 @@ def test_show_tells_the_rules_and_the_money(terminal: Terminal) -> None:
     assert f"genesis hash   {params.genesis_hash.hex()}\n" in told
     assert f"rules hash     {params.rules_hash.hex()}\n" in told
     assert f"changes hash   {params.changes_hash.hex()}\n" in told
-    assert "producers      1, of which 1 must be at work\n" in told
+    assert "producers      1, of which 1 must be at work, from the first block on\n" in told
     assert "reward         20 SVC, as long as the supply has room\n" in told
     assert re.search(r"\n +1 +525,949 +10519080\n", told)
     assert re.search(r"\n +10 +5,259,492 +90071980\n", told)
     assert re.search(r"\n +end +90071980\n", told)
     assert f"Producers from the first block on:\n  {ALICE}\n" in told
-    assert f"From height 9 on:\n  {ALICE}\n" in told
+    assert f"From height 9 on (1, of which 1 must be at work):\n  {ALICE}\n" in told
     assert f"Coins from the beginning:\n  {params.allocations[0][0]}  100 SVC\n" in told
     shown = json.loads(terminal.ok("network", "show", "festival.toml", "--json").out)
     assert shown["rules"] == params.rules

@@ -25,7 +25,11 @@ def test_the_page_has_the_rules_of_a_network_of_its_own(open_node: Callable[...,
     assert "hidden" in genesis
     assert len(page.all("span", data_fill="genesis-hash")) == 1
     assert SENTENCE in page.text
-    assert "2 of the 3 producers together can make one" in page.text
+    assert [len(page.all("span", data_fill=name)) for name in ("together", "listed")] == [1, 1]
+    assert ["hidden" in page.all("div", id=name)[0] for name in ("proof-by-work", "proof-by-producers")] == [
+        False,
+        True,
+    ]
     assert "Die Regeln von FESTIVAL kommen" in shown.ask("/proof/", Accept_Language="de").body.decode()
 
 
@@ -35,6 +39,7 @@ def test_a_built_in_network_is_known_to_the_script(open_node: Callable[..., Node
     [place] = page.all("div", id="proof")
     assert "data-network" not in place
     assert page.all("div", id="proof-genesis") == []
+    assert page.all("div", id="proof-by-producers") == []
     assert "genesis hash" not in page.text
 
 

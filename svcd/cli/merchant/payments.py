@@ -140,8 +140,8 @@ def verify_proof(session: Session, claim: ProofClaim) -> None:
 def _proof_not_shown(params: NetworkParams, height: int, *, anchored: bool) -> str:
     if anchored:
         return "whether the tip is still on the chain with the most work"
-    if together := params.together_at(height):
-        listed = len(params.producers_at(height))
+    together, listed = params.undone_by(height)
+    if together:
         return (
             f"whether another chain has more work: {together} of the {listed} producers together can make one. Compare"
             " the tip with what a node shows"
@@ -367,10 +367,12 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
       svc confirmations 250 --coin-price 0.5
       svc confirmations 250 --coin-price 0.5 --hash-price 0.02 --json
     """
+    node = session.node()
     if session.network is not None and session.network.producers:
-        raise CommandError(_by_producers(session.network))
+        height = node.get("/rpc/status").object("status").number("height")
+        raise CommandError(_by_producers(session.network, height))
     query = f"amountBaseUnits={amount}&coinPrice={format_amount(coin_price)}&hashPrice={format_amount(hash_price)}"
-    advice = session.node().get(f"/rpc/commerce/confirmations?{query}").object("confirmations")
+    advice = node.get(f"/rpc/commerce/confirmations?{query}").object("confirmations")
     advice.check(amount=str(amount), coinPrice=format_amount(coin_price), hashPrice=format_amount(hash_price))
     count = advice.count("confirmations")
     if not DEFAULT_CONFIRMATIONS <= count <= MAX_CONFIRMATIONS:
@@ -390,10 +392,11 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
     session.print_result(advice, property_table(rows))
 
 
-def _by_producers(params: NetworkParams) -> str:
+def _by_producers(params: NetworkParams, height: int) -> str:
     """Why no price of computing says what undoing a payment takes on a network with a list of producers."""
+    together, listed = params.undone_by(height)
     return (
-        f"on {params.name} computing undoes no payment: {params.together_at(0)} of the {len(params.producers)}"
+        f"on {params.name} computing undoes no payment: {together} of the {listed}"
         " producers together undo any, however deep; `svc help own-network` says how many confirmations are enough"
     )
 
@@ -534,9 +537,9 @@ def _payment_lines(payment: ResponseObject, params: NetworkParams) -> Iterator[s
     rows.append(("matches", pluralize(payment.count("matchCount"), "transfer")))
     if "sinceHeight" in payment:
         rows.append(("since height", str(payment.number("sinceHeight"))))
-    following = tip.number("height") + 1
-    if together := params.together_at(following):
-        rows.append(("to undo", f"{together} of the {len(params.producers_at(following))} producers together"))
+    together, listed = params.undone_by(tip.number("height"))
+    if together:
+        rows.append(("to undo", f"{together} of the {listed} producers together"))
     elif "work" in payment:
         rows.append(("to undo", _undoing(payment.object("work"))))
     rows.append(("tip", f"{tip.number('height')}, {tip.text('hash')}"))

@@ -2,6 +2,7 @@
 
 import { checkWork, MAX_PROOF_BYTES, tipTime } from "./chain-proof.mjs";
 import { builtIn } from "./built-in.mjs";
+import { producersAt } from "./chain-rules.mjs";
 import { provenTransfer } from "./payment-proof.mjs";
 import { exactFields, must, strictJson } from "./strict-json.mjs";
 
@@ -9,9 +10,10 @@ import { exactFields, must, strictJson } from "./strict-json.mjs";
 /** @import { Network } from "./networks.mjs" */
 /** @import { ProvenTransfer } from "./payment-proof.mjs" */
 /**
- * @typedef {ProvenTransfer & { chainId: string, ownGenesis: string | null, head: Head, time: number }} ProvenPayment
- * `ownGenesis` is the genesis hash, to be compared with another source, unless the network is built in. `head` is the
- * tip, whose slot began at `time`, in Unix milliseconds.
+ * @typedef {ProvenTransfer & { chainId: string, ownGenesis: string | null, head: Head, time: number,
+ *   producers: number }} ProvenPayment `ownGenesis` is the genesis hash, to be compared with another source, unless the
+ * network is built in. `head` is the tip, whose slot began at `time`, in Unix milliseconds; so many `producers` may make
+ * the block after it, 0 for everybody.
  */
 /** @typedef {{ evaluate: Evaluate, progress: (done: number, total: number) => void, clock: () => number,
  *   own?: Network }} Tools with Argon2id, the time in Unix milliseconds, and a network that is not built in. */
@@ -31,5 +33,6 @@ export async function provenPayment(text, { evaluate, progress, clock, own }) {
   const time = Number(tipTime(network, head.slot, clock()));
   await checkWork(headers, network, { evaluate, progress });
   const ownGenesis = known ? null : network.genesisHash;
-  return { ...transfer, chainId: network.chainId, ownGenesis, head, time };
+  const producers = producersAt(network.rules, head.height + 1n).length;
+  return { ...transfer, chainId: network.chainId, ownGenesis, head, time, producers };
 }

@@ -20,7 +20,9 @@ const policy = globalThis.trustedTypes?.createPolicy("svc-worker", { createScrip
 
 /** What the page shows of a proven payment, by the names of its places.
  * @type {(payment: ProvenPayment) => Record<string, string>} */
-function shownOf({ chainId, txid, amount, sender, recipient, reference, blockHash, height, confirmations, head, time }) {
+function shownOf(payment) {
+  const { chainId, txid, amount, sender, recipient, reference } = payment;
+  const { blockHash, height, confirmations, head, time, producers } = payment;
   return {
     network: chainId,
     amount: coins(amount),
@@ -33,12 +35,16 @@ function shownOf({ chainId, txid, amount, sender, recipient, reference, blockHas
     tip: `${grouped(head.height)}, ${head.hash}`,
     "tip-time": localTime(time),
     work: grouped(head.work),
+    together: grouped(Math.floor(producers / 2) + 1),
+    listed: grouped(producers),
   };
 }
 
 /** @type {(page: HTMLElement, chosen: HTMLInputElement) => void} */
 function start(page, chosen) {
   const genesis = document.getElementById("proof-genesis");
+  const byWork = document.getElementById("proof-by-work");
+  const byProducers = document.getElementById("proof-by-producers");
   const { network } = page.dataset;
   const told = network === undefined ? null : /** @type {ToldNetwork} */ (JSON.parse(network));
   /** @type {Worker | null} */
@@ -57,8 +63,10 @@ function start(page, chosen) {
       const bar = page.querySelector("progress");
       if (bar) [bar.max, bar.value] = [told.total, told.done];
     } else if (told.kind === "proven") {
-      const { ownGenesis } = told.payment;
+      const { ownGenesis, producers } = told.payment;
       if (genesis) genesis.hidden = ownGenesis === null;
+      if (byWork) byWork.hidden = producers > 0;
+      if (byProducers) byProducers.hidden = producers === 0;
       show("proven", { ...shownOf(told.payment), "genesis-hash": ownGenesis ?? "" });
     } else show(told.kind, { reason: told.reason });
   };

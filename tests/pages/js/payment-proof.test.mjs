@@ -63,7 +63,8 @@ test("a file is an answer of a node", async () => {
 test("a proof of a built-in network needs no genesis hash", async () => {
   const text = JSON.stringify(vectors("payment_proof").answer);
   const tools = { evaluate, progress: () => {}, clock: Date.now };
-  const { chainId, ownGenesis, txid } = await provenPayment(text, tools);
+  const { chainId, ownGenesis, txid, producers } = await provenPayment(text, tools);
+  assert.equal(producers, 0);
   assert.deepEqual([chainId, ownGenesis, txid], ["SVC-DEVNET", null, vectors("payment_proof").proven.txid]);
 });
 
@@ -78,6 +79,8 @@ test("a payment on the network of the node, by its rules", async () => {
   assert.deepEqual([payment.chainId, payment.ownGenesis], ["FESTIVAL", festival.network.genesisHash]);
   assert.deepEqual([payment.reference, payment.amount, payment.height], ["order-1", 5_000_000n, 3n]);
   assert.deepEqual([payment.confirmations, payment.head.hash], [10n, festival.paymentProof.proof.chain.tip]);
+  // The list that follows the tip at height 12, not that of three producers from the first block on.
+  assert.equal(payment.producers, 2);
 });
 
 test("a payment on another network than that of the node", async () => {
