@@ -84,6 +84,7 @@ class NodeLog:
             columns: returns the width of the terminal that shows the log, if one does.
         """
         self._file = file
+        self._is_json = form == "json"
         self._level = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
         self.thread = LogThread()
         self._is_told: Callable[[BaseException], bool] = lambda _error: False
@@ -119,8 +120,11 @@ class NodeLog:
         return cls(form, level, log.write, log)
 
     def print(self, text: str) -> None:
-        """Write a text as it is, after the lines before it."""
-        self._lines.print(text)
+        """Write a text as it is, after the lines before it; in the form "json" as a line of any level."""
+        if self._is_json:
+            Logger(observer=cast(Any, self._lines)).info("{_text}", _text=text.strip())
+        else:
+            self._lines.print(text)
 
     def set_level(self, level: str) -> None:
         """Write the events of this level and of more important ones from now on."""

@@ -150,7 +150,7 @@ The program is `/opt/svcd/bin/twistd`, in a clone `.venv/bin/twistd`. `-n` keeps
 | `--listen ENDPOINT` | the public port: a Twisted endpoint such as `tcp:8645:interface=127.0.0.1` |
 | `--operator-listen ENDPOINT` | the operator's interface: a Unix socket or a port on loopback |
 | `--key-password-fd N` | read the password of an encrypted [block key](block-key.md) from the open file descriptor N |
-| `--greeting TEXT` | print this text once the node answers |
+| `--greeting TEXT` | print this text once the node answers; with `[log] format = "json"` as the message of a line |
 | `--set section.key=value` | any key of the configuration; may be repeated |
 
 Root's `twistd --uid=svcd --gid=svcd -n --pidfile= svcd …` opens ports below 1024 and then works with the rights of that

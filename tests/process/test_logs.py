@@ -58,6 +58,19 @@ def logger(level: str = "info", form: str = "text") -> tuple[Logger, list[str]]:
     return Logger("svcd.test", observer=NodeLog(form, level, lines.append).observer), lines
 
 
+def test_a_text_that_is_printed_is_an_object_where_every_line_is_one() -> None:
+    for form in ("text", "json"):
+        lines: list[str] = []
+        NodeLog(form, "warn", lines.append).print("Welcome\n  in {two} lines\n")
+        if form == "text":
+            assert lines == ["Welcome\n  in {two} lines\n"]
+        else:
+            [line] = lines
+            assert line.count("\n") == 1
+            told = json.loads(line)
+            assert (told["level"], told["message"]) == ("info", "Welcome\n  in {two} lines")
+
+
 # At a terminal
 
 
