@@ -125,6 +125,7 @@ def test_the_devnet_file(tmp_path: Path) -> None:
     config = load(DEVNET_CONFIG, overrides=[from_option("--data-dir", ("dataDir",), str(tmp_path))])
     assert config.network == "devnet"
     assert config.participation.on_demand
+    assert config.participation.only_on_demand
     assert config.limits.exempt == (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
     assert config.commerce.problem is None
     assert config.commerce.webhooks.manage_token == TOKEN

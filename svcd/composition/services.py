@@ -170,7 +170,7 @@ class NodeServices:
             loads=base.pools.loads(),
             network=self._network,
             webhooks=self._merchants.webhooks,
-            on_demand=config.participation.on_demand,
+            only_on_demand=config.participation.only_on_demand,
             others_turn=self._others_turn,
             miner=self._participation,
             sweeper=self._sweeper,
@@ -199,7 +199,7 @@ class NodeServices:
         ]
 
     def production(self) -> list[Service]:
-        """The sweeps of rewards, if set, and the production of blocks; not on a devnet that makes them on demand."""
+        """The sweeps of rewards, if set, and the production of blocks, unless a devnet makes them only on demand."""
         services: list[Service] = [each for each in (self._sweeper, self._participation) if each is not None]
         if self._devnet is not None and (every := self._base.config.participation.every):
             mine = partial(self._devnet.mine_now, self._seed)

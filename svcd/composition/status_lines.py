@@ -35,7 +35,7 @@ class BlockProduction:
     enabled: bool
     """Whether blocks are made on demand, where there is no miner."""
     miner: Miner | None
-    """None on a devnet that makes blocks on demand."""
+    """None where a devnet makes blocks on demand, and perhaps besides every so many seconds."""
     every: int = 0
     """The seconds between the blocks that are made without demand; 0 if none is."""
 

@@ -88,6 +88,11 @@ class Participation:
     every: Annotated[int, Between(0, 3_600)] = 0
     """Seconds after which a block is made in spite of ``on_demand``; 0 for never."""
 
+    @property
+    def only_on_demand(self) -> bool:
+        """Whether there is no block that the operator does not ask for."""
+        return self.on_demand and not self.every
+
 
 MIN_KEPT_BLOCKS = 10_080
 """The fewest blocks that a node keeps: those of a week, more than any watch looks back, and than any reorganisation."""

@@ -63,12 +63,12 @@ class ChainMetrics(Collector):
         status: Status,
         clock: Clock,
         *,
-        on_demand: bool,
+        only_on_demand: bool,
         others_turn: Callable[[], str],
     ) -> None:
         """``others_turn`` says why another producer must make the next block, "" for no reason."""
         self._chain_manager = chain_manager
-        self._on_demand = on_demand
+        self._only_on_demand = only_on_demand
         self._others_turn = others_turn
         self._status = status
         self._clock = clock
@@ -101,7 +101,7 @@ class ChainMetrics(Collector):
             ("svcd_chain_prune_height", "Lowest height from which on there are blocks.", prune_height),
             ("svcd_chain_tip_age_seconds", "Time since the slot of the tip began.", age),
             ("svcd_chain_unchanged_seconds", "Time since the tip changed, or the node started.", history.still_seconds),
-            ("svcd_chain_on_demand", "1 if blocks are made on demand only.", self._on_demand),
+            ("svcd_chain_on_demand", "1 if blocks are made on demand only.", self._only_on_demand),
             (
                 "svcd_chain_others_turn",
                 "1 while this node would make a block and the list of producers does not let it.",
@@ -178,7 +178,7 @@ class SweepMetrics(Collector):
 
 
 class WorkMetrics(Collector):
-    """Reads the search for participation work; there is none on a node that makes blocks on demand."""
+    """Reads the search for participation work; there is none where a devnet makes blocks on demand."""
 
     def __init__(self, miner: Miner | None) -> None:
         self._miner = miner

@@ -71,7 +71,7 @@ def collect_from(
     loads: Mapping[str, PoolLoad],
     network: PeerNetwork | None,
     webhooks: WebhookService | None,
-    on_demand: bool = False,
+    only_on_demand: bool = False,
     others_turn: Callable[[], str] = lambda: "",
     miner: Miner | None = None,
     sweeper: Sweeper | None = None,
@@ -79,15 +79,19 @@ def collect_from(
 ) -> Metrics:
     """Register the collectors of an open chain; the sites are added by `Metrics.watch` as they are built.
 
-    ``on_demand`` says that only the operator makes blocks, by hand, on a devnet; ``others_turn`` why another producer
-    must make the next block, "" for no reason; ``dropped_lines`` how many lines of the log were not written, None where
-    twistd writes it.
+    ``only_on_demand`` says that a devnet makes no block that its operator does not ask for; ``others_turn`` why another
+    producer must make the next block, "" for no reason; ``dropped_lines`` how many lines of the log were not written,
+    None where twistd writes it.
     """
     metrics = Metrics(CollectorRegistry(), node_context.clock)
     metrics.add(
         BuildInfo(node_context.chain_manager.params),
         ChainMetrics(
-            node_context.chain_manager, status, node_context.clock, on_demand=on_demand, others_turn=others_turn
+            node_context.chain_manager,
+            status,
+            node_context.clock,
+            only_on_demand=only_on_demand,
+            others_turn=others_turn,
         ),
         MempoolMetrics(node_context.transaction_pool),
         ThreadMetrics(loads, node_context.verifier),

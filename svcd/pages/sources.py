@@ -60,7 +60,7 @@ class Sources:
     work_rate: Callable[[], WorkRate | None]
     """Returns how fast this node searches for the next block; None while it does not."""
     on_demand: bool
-    """Whether this node makes blocks on demand."""
+    """Whether this node makes blocks on demand, and by itself only if ``every`` says so."""
     every: int
     """The seconds between the blocks that it makes besides; 0 if it makes none."""
     worker: Worker

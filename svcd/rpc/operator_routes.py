@@ -27,7 +27,7 @@ from svcd.web.routes import Field, Guard, Route, named_object, object_schema, re
 
 BACKUP_SECONDS: Final = 900.0
 MAX_PATH: Final = 4_000
-ON_DEMAND: Final = "this node makes blocks on demand ([participation] onDemand is true): ask for them at /operator/mine"
+ON_DEMAND: Final = "[participation] onDemand is true, so the node searches for no block: ask for them at /operator/mine"
 _DONE: Final = named_object("Done", {}, about="The request has been carried out.")
 
 
@@ -256,7 +256,7 @@ _ENABLED: Final = Field("enabled", Bool(), "Whether to make blocks.")
 
 
 class ParticipationRoutes:
-    """Starts and stops making blocks; ``producer`` is None for a node that makes blocks on demand only."""
+    """Starts and stops making blocks; ``producer`` is None where blocks are made on demand and not searched for."""
 
     def __init__(self, status: Status, producer: Miner | None, *, token: str | None) -> None:
         self.token = token
@@ -273,7 +273,7 @@ class ParticipationRoutes:
         answers={
             200: object_schema({"enabled": {"type": "boolean"}, "waitsFor": or_null(_STRING)}),
         },
-        errors={400: "The field is wrong, or the node makes blocks on demand."},
+        errors={400: "The field is wrong, or [participation] onDemand is true."},
     )
     async def participation(self, enabled: bool) -> Renderable:
         """Answer POST /operator/participation."""

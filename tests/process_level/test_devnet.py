@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.process_level.running import DEADLINE, LocalConnection, RunningNode
+from tests.process_level.conftest import DEVNET, Nodes
+from tests.process_level.running import DEADLINE, LocalConnection, RunningNode, wait_until
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -125,3 +126,13 @@ def heights_while_mining(devnet: RunningNode) -> list[int]:
 def test_reads_go_on_while_blocks_are_made(devnet: RunningNode) -> None:
     # Where the machine is busy, whoever reads may have to wait for it, but not each time.
     assert any(len(set(heights_while_mining(devnet))) > 2 for _ in range(5))
+
+
+@pytest.mark.parametrize(("every", "only_on_demand"), [(0, 1), (1, 0)])
+def test_whether_there_is_a_block_that_nobody_asks_for_is_measured(
+    nodes: Nodes, every: int, only_on_demand: int
+) -> None:
+    node = nodes.start(*DEVNET, f"--set=participation.every={every}")
+    if every:
+        wait_until(lambda: int(node.status()["height"]) > 0, "a block that nobody has asked for")
+    assert node.measured("svcd_chain_on_demand") == only_on_demand

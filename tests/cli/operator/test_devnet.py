@@ -63,6 +63,7 @@ def test_blocks_come_by_themselves_if_that_is_asked_for(terminal: Terminal) -> N
         options = Options()
         options.parseOptions(terminal.twistd_calls[-1][3:])
         assert options.config.participation.every == every
+        assert options.config.participation.only_on_demand == (every == 0)
     assert "0 is not in the range 1<=x<=3600" in terminal.misuse("devnet", "--every", 0)
 
 
