@@ -205,8 +205,7 @@ def buy() -> ResponseReturnValue:
 def order_page(reference: str) -> ResponseReturnValue:
     """The page of one order or refund: how to pay it, and how far it is."""
     row = find(g.db, reference) or abort(404)
-    code = segno.make(row["payment_uri"], error="m").svg_inline(scale=4, border=4, light="#fff")
-    return render_template("order.html", order=row, code=code)
+    return render_template("order.html", order=row, qr_code=segno.make_qr)
 
 
 # Pages of the merchant

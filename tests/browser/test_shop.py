@@ -99,6 +99,30 @@ def test_a_button_says_at_once_that_it_was_pressed_and_orders_once(shop: Shop, w
     assert page.evaluate(PRESS) == [1, "true"]
 
 
+LINK = """(key) => {
+  const link = document.querySelector("main a.button");
+  addEventListener("click", (event) => event.preventDefault());
+  link.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, [key]: true }));
+  return link.getAttribute("aria-busy");
+}"""
+"""Clicks the link to the checkout while a key is held, goes nowhere, and gives what the link says."""
+
+
+def test_the_link_to_the_checkout_says_at_once_that_it_was_pressed_and_what_is_unfolded_stays_so(
+    shop: Shop, watch: Watch
+) -> None:
+    page = watch(origin=shop.url).go("/")
+    page.get_by_role("button", name="Buy Tea", exact=True).click()
+    page.get_by_text("waiting for payment").wait_for()
+    page.get_by_text("Pay with a wallet app").click()
+    for _ in range(2):
+        with page.expect_response(page.url):
+            pass
+    assert page.locator("figure svg").is_visible()
+    assert page.evaluate(LINK, "shiftKey") is None
+    assert page.evaluate(LINK, "") == "true"
+
+
 def test_an_order_is_bought_held_shipped_and_refunded(shop: Shop, watch: Watch) -> None:
     browser: Watched = watch(origin=shop.url, http_credentials={"username": "merchant", "password": shop.password})
     page = browser.go("/")
@@ -107,6 +131,10 @@ def test_an_order_is_bought_held_shipped_and_refunded(shop: Shop, watch: Watch) 
     page.get_by_role("button", name="Buy Tea", exact=True).click()
     page.get_by_text("waiting for payment").wait_for()
     eyes.look("order")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert page.locator("figure:visible").count() == 0
+    page.get_by_text("Pay with a wallet app").click()
+    eyes.look("order with a wallet app")
     page.set_viewport_size({"width": 1280, "height": 900})
     [uri] = codes(page, "figure svg")
     assert uri in page.content().replace("&amp;", "&")
@@ -119,6 +147,7 @@ def test_an_order_is_bought_held_shipped_and_refunded(shop: Shop, watch: Watch) 
     devnet(page, "Pay Tea")
     buyer.bring_to_front()
     buyer.get_by_text("waits for a block").wait_for()
+    assert buyer.get_by_text("Pay with a wallet app").count() == 0
     page.bring_to_front()
     devnet(page, "Mine 3 blocks")
     eyes_of_merchant.look("devnet")

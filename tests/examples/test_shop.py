@@ -269,6 +269,19 @@ def test_a_node_that_is_asked_while_it_catches_up_settles_nothing(
     assert "Ask the node" not in client.get("/merchant", auth=MERCHANT).text
 
 
+def test_the_way_that_works_everywhere_comes_first_and_the_code_for_apps_is_folded(
+    db: sqlite3.Connection, client: FlaskClient
+) -> None:
+    for checkout, codes in (("http://127.0.0.1:18645/pay/", 1), ("https://shop.example/pay/", 2)):
+        db.execute("UPDATE orders SET checkout_url = ?", (checkout,))
+        first, folded = client.get("/orders/order-1").text.split("<details>")
+        assert f'class="button" href="{checkout}"' in first
+        assert first.count("<svg") + folded.count("<svg") == codes
+        assert "svc:" not in first
+        assert "svc:" in folded
+        assert folded.count("<svg") == 1
+
+
 def test_an_expired_order_is_not_to_be_paid_but_a_late_payment_can_be_shipped(
     db: sqlite3.Connection, send: Send, client: FlaskClient, node: Node
 ) -> None:

@@ -4,7 +4,9 @@ addEventListener("submit", (event) => {
   event.submitter?.setAttribute("aria-busy", "true");
 });
 addEventListener("click", (event) => {
-  if (!event.ctrlKey && !event.metaKey) event.target.closest("a.button")?.setAttribute("aria-busy", "true");
+  // With one of these keys it opens elsewhere, and this page stays.
+  const { ctrlKey, metaKey, shiftKey, altKey } = event;
+  if (!(ctrlKey || metaKey || shiftKey || altKey)) event.target.closest("a.button")?.setAttribute("aria-busy", "true");
 });
 addEventListener("pageshow", () => document.querySelectorAll("[aria-busy]").forEach((each) => each.removeAttribute("aria-busy")));
 
@@ -16,5 +18,8 @@ setInterval(async () => {
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("[data-live]");
   const shown = document.querySelector("[data-live]");
   if (!fresh || !shown || shown.querySelector("[aria-busy]")) return;
+  // What somebody has unfolded stays so.
+  const unfolded = shown.querySelectorAll("details");
+  fresh.querySelectorAll("details").forEach((each, at) => (each.open = unfolded[at]?.open ?? false));
   if (fresh.innerHTML !== shown.innerHTML) shown.replaceWith(fresh);
 }, 2000);
