@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "keyfile_errors": set(),
     "limits": set(),
     "bounded_dict": set(),
+    "quantities": set(),
     "visible_text": set(),
     "seed_file": set(),
     "store": {"chain"},
@@ -145,7 +146,7 @@ def package_of(module: str) -> str:
 def directions(module: str, tree: ast.AST) -> Problems:
     package = package_of(module)
     # Every package has limits; clocks and threads are for every package but the chain, whose rules know no time.
-    anywhere = {"limits", "deferreds", "bounded_dict", "interfaces", "ip_addresses", "visible_text"}
+    anywhere = {"limits", "deferreds", "bounded_dict", "interfaces", "ip_addresses", "quantities", "visible_text"}
     allowed = {package} | (set() if package in SHARED else anywhere) | MAY_IMPORT.get(package, set())
     modules = allowed - set(MAY_IMPORT)
     for line, given in imports(tree):

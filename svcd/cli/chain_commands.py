@@ -12,8 +12,9 @@ from svcd.chain.units import format_coins
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import format_time, pluralize, property_table
+from svcd.cli.rendering import format_time, property_table
 from svcd.cli.session import Session, check_names
+from svcd.quantities import counted
 
 ALONE: Final = "alone: makes its own chain; nothing compares it"
 """The state of such a node, in the words of its log and its pages."""
@@ -173,7 +174,7 @@ def sync_state(status: ResponseObject) -> str:
     if is_alone(status):
         return ALONE
     behind = status.number("syncLagBlocks") if "syncLagBlocks" in status else 0
-    return f"{status.text('syncState')}, {pluralize(behind, 'block')} behind" if behind else status.text("syncState")
+    return f"{status.text('syncState')}, {counted(behind, 'block')} behind" if behind else status.text("syncState")
 
 
 def account_text(account: ResponseObject, unit: str) -> str:
@@ -186,7 +187,7 @@ def account_text(account: ResponseObject, unit: str) -> str:
             ("balance", format_coins(account.number("balance"), unit)),
             ("base units", str(account.number("balance"))),
             ("next nonce", str(nonce)),
-            ("pending", f"{pluralize(pending - nonce, 'outgoing transfer')}"),
+            ("pending", f"{counted(pending - nonce, 'outgoing transfer')}"),
             ("held since", held),
         ]
     )

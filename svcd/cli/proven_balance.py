@@ -12,11 +12,12 @@ from svcd.chain.transition import genesis_accounts
 from svcd.chain.units import format_coins
 from svcd.cli.errors import ErrorResponse
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import pluralize, property_table
+from svcd.cli.rendering import property_table
 from svcd.cli.session import Session
 from svcd.cli.trustless import Claim, Questions, Verified, network_of
 from svcd.light.account_proof import AccountProof, check_account, parse_account_proof
 from svcd.light.chain_proof import ProvenChain, Unproved
+from svcd.quantities import counted
 
 NOT_SHOWN: Final = (
     "whether a heavier chain is hidden by all these nodes; the state after the newest block is the word of its producer"
@@ -99,7 +100,7 @@ def _text(address: str, verified: Verified[ProvenAccount], unit: str) -> str:
             ("base units", str(account.balance)),
             ("next nonce", str(account.nonce)),
             ("held since", "none" if account.held_since is None else f"slot {account.held_since}"),
-            ("block", f"{proven.height}, {pluralize(proven.confirmations, 'confirmation')}"),
+            ("block", f"{proven.height}, {counted(proven.confirmations, 'confirmation')}"),
             *verified.rows(NOT_SHOWN),
         ]
     )

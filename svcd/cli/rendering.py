@@ -16,14 +16,9 @@ _MAX_MILLISECONDS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, and of datetime's range."""
 
 
-def pluralize(number: int, noun: str) -> str:
-    """A number with its noun: ``"1 block"``, ``"2 blocks"``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def confirmations_of(count: int, required: int) -> str:
     """Confirmations, and how many are required: ``"1 of 2"``, and where there are more of them ``"9 (2 required)"``."""
-    return f"{count} ({required} required)" if count > required else f"{count} of {required}"
+    return f"{count:,} ({required:,} required)" if count > required else f"{count:,} of {required:,}"
 
 
 def format_time(milliseconds: int) -> str:

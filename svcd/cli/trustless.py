@@ -18,9 +18,10 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.work import check_work
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import format_time, pluralize
+from svcd.cli.rendering import format_time
 from svcd.cli.session import Session
 from svcd.light.chain_proof import ProvenChain, Unproved, check_chain, parse_chain_proof
+from svcd.quantities import counted
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -90,7 +91,7 @@ class Verified(Generic[R]):
             ("tip time", f"{format_time(self.params.slot_time(tip.slot))}, {_age(self.age)}"),
             ("work", f"{format_work(tip.work)}, checked by samples from the genesis block on"),
             ("fetched", f"{self.fetched:,} bytes"),
-            ("agree", f"{len(self.agreeing)} of {pluralize(count, 'node')}"),
+            ("agree", f"{len(self.agreeing)} of {counted(count, 'node')}"),
             *[("refused", f"{each.url}: {each.sentence}") for each in self.problems],
             ("not shown", not_shown),
         ]
@@ -108,7 +109,7 @@ def _age(milliseconds: int) -> str:
         for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
         if seconds >= size or size == 1
     )
-    return f"{pluralize(seconds // size, unit)} {'ago' if milliseconds >= 0 else 'ahead of this clock'}"
+    return f"{counted(seconds // size, unit)} {'ago' if milliseconds >= 0 else 'ahead of this clock'}"
 
 
 @define

@@ -9,13 +9,12 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from svcd.composition.resources import NodeResources
-from svcd.node.durations import duration
 from svcd.node.miner import Miner
-from svcd.node.news import counted
 from svcd.node.status import Status
 from svcd.p2p.service import PeerNetwork
 from svcd.process.logs import TerminalObserver
 from svcd.process.timers import Periodic
+from svcd.quantities import counted, duration
 
 _OFTEN_MINUTES: Final = 10
 """How long there is a heartbeat every minute; later there is one in so many minutes."""

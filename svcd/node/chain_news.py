@@ -7,7 +7,8 @@ from attrs import define, field
 from svcd.interfaces import Clock
 from svcd.node.chain_alarms import DEEP_BLOCKS
 from svcd.node.changes import ChainChange
-from svcd.node.news import News, Topic, counted
+from svcd.node.news import News, Topic
+from svcd.quantities import counted
 
 
 def brief(block_hash: bytes) -> str:

@@ -10,6 +10,7 @@ from twisted.logger import Logger, LogLevel
 
 from svcd.interfaces import Clock
 from svcd.limits import ENDLESS_LOG, limit
+from svcd.quantities import counted
 
 WINDOW_SECONDS: Final = 60.0
 SHARED: Final = limit(12, "lines of news of one level in a minute, of all kinds together", "lines", ENDLESS_LOG)
@@ -33,11 +34,6 @@ class Topic(Enum):
         """Such as ``2 new tips``."""
         one, several = self.value
         return counted(number, one, several)
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: ``1 block``, ``2,000 blocks``."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 @define

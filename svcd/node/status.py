@@ -11,7 +11,7 @@ from svcd.node.chain_alarms import DEEP, ChainAlarm, ChainAlarms
 from svcd.node.chain_manager import ChainManager
 from svcd.node.clock_guard import ClockGuard
 from svcd.node.network_view import ALONE, NetworkObserver, NetworkView
-from svcd.node.news import counted
+from svcd.quantities import counted
 
 SOFTWARE_VERSION: Final = "0.0.1"
 PROTOCOL_VERSION: Final = "1.0"

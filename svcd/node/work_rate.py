@@ -7,7 +7,7 @@ from attrs import define, field, frozen
 
 from svcd.chain.block import Header
 from svcd.chain.work import effective_target
-from svcd.node.durations import duration
+from svcd.quantities import duration
 
 RATE_SECONDS: Final = 60.0
 """The rate is that of the last minute."""

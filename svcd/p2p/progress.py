@@ -10,7 +10,7 @@ from twisted.logger import Logger
 
 from svcd.interfaces import Clock
 from svcd.node.changes import BlockStage, ChainChange
-from svcd.node.durations import duration
+from svcd.quantities import duration
 
 LOG_SECONDS: Final = 10.0
 """The time between two lines about progress."""

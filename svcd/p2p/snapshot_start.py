@@ -23,7 +23,6 @@ from svcd.chain.snapshot import SNAPSHOT_BLOCKS, Manifest
 from svcd.chain.transition import ChainHead, ChainPoint
 from svcd.interfaces import Worker
 from svcd.limits import STALLING_PEER, limit
-from svcd.node.durations import duration
 from svcd.node.pinned_block import UnexpectedBlock
 from svcd.p2p.block_download import DownloadFailed, Wakeup
 from svcd.p2p.client import MAX_HEADERS, HeadersReply, PeerStatus, SnapshotClaim
@@ -34,6 +33,7 @@ from svcd.p2p.peers import Peers
 from svcd.p2p.progress import LOG_SECONDS
 from svcd.p2p.snapshot_download import SnapshotDownload, SourcesLied, choose_snapshot
 from svcd.p2p.transport import PeerCallFailed
+from svcd.quantities import duration
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.store.snapshot_staging import SnapshotStaging, StagingDamaged
 

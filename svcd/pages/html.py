@@ -49,7 +49,7 @@ def byte_size(count: int) -> Message | str:
 
 
 def duration(seconds: int) -> str:
-    """A duration in its largest fitting unit: ``59 s``, ``2 min``, ``3 h``."""
+    """A whole number of its largest fitting unit, without a word to translate: ``59 s``, ``2 min``, ``3 h``."""
     if seconds < 120:
         return f"{seconds} s"
     return f"{seconds // 60} min" if seconds < 7_200 else f"{seconds // 3_600} h"

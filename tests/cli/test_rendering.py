@@ -8,7 +8,6 @@ from svcd.cli.rendering import (
     TableColumn,
     ellipsize,
     format_time,
-    pluralize,
     property_table,
     table,
 )
@@ -17,10 +16,6 @@ from svcd.cli.rendering import (
 def test_a_table_has_two_columns() -> None:
     assert property_table([("a", "1"), ("longer", "2\n3"), ("none", "")]) == "a       1\nlonger  2\\u{a}3\nnone"
     assert property_table([]) == ""
-
-
-def test_counts() -> None:
-    assert [pluralize(number, "block") for number in (0, 1, 2)] == ["0 blocks", "1 block", "2 blocks"]
 
 
 def test_times_are_in_utc_up_to_the_largest() -> None:

@@ -49,7 +49,7 @@ def test_the_table_says_what_a_package_may_import() -> None:
     assert described == {package: MAY_IMPORT[package] - SHARED for package in described}
     assert set(MAY_IMPORT) - set(described) == {
         *("composition", "tap", "keyfile", "limits", "deferreds", "interfaces", "ip_addresses"),
-        *("bounded_dict", "visible_text"),
+        *("bounded_dict", "quantities", "visible_text"),
         *SHARED,
     }
 

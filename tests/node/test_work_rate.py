@@ -1,31 +1,7 @@
-"""What a node says of its search for work, and how long it lasts."""
+"""What a node says of its search for work."""
 
-import pytest
-
-from svcd.node.durations import duration
 from svcd.node.work_rate import RATE_SECONDS, AttemptCounts, WorkRate, expected_attempts
 from tests.chains import ChainBuilder
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 s"),
-        (0.4, "0 s"),
-        (62.4, "62 s"),
-        (119, "119 s"),
-        (120, "2 min"),
-        (150, "2.5 min"),
-        (599, "10 min"),
-        (3_600, "60 min"),
-        (12_600, "3.5 h"),
-        (90_000, "25 h"),
-        (10 * 86_400, "10 days"),
-        (4_000 * 86_400, "4,000 days"),
-    ],
-)
-def test_a_duration_in_few_digits(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
 
 
 def test_half_of_the_values_take_two_attempts(chain: ChainBuilder) -> None:

@@ -20,7 +20,7 @@ from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import MAX_RESPONSE_BYTES, NodeClient
 from svcd.cli.payment_status import awaited_payment, is_settled, payment_status
-from svcd.cli.rendering import confirmations_of, format_time, pluralize, property_table
+from svcd.cli.rendering import confirmations_of, format_time, property_table
 from svcd.cli.secure_files import read_bounded
 from svcd.cli.session import Session
 from svcd.cli.trustless import Claim, Questions, format_work, network_of
@@ -46,6 +46,7 @@ from svcd.light.payment_proof import (
     parse_proof,
     proof_in,
 )
+from svcd.quantities import counted
 from svcd.visible_text import BadText, decoded
 
 _MAX_WAIT: Final = 604_800
@@ -385,7 +386,10 @@ def confirmations(session: Session, amount: int, coin_price: int, hash_price: in
         ("confirmations", f"{count}{few}"),
         ("amount", f"{format_coins(amount, session.unit)}, worth {worth}"),
         ("cost to undo", f"{advice.text('costToUndo')} at {advice.text('hashPrice')} for an hour of one core"),
-        ("block", f"{advice.number('hashesPerBlock'):,} hashes, the median of {advice.count('blocks')} blocks"),
+        (
+            "block",
+            f"{advice.number('hashesPerBlock'):,} hashes, the median of {counted(advice.count('blocks'), 'block')}",
+        ),
         ("network", f"{advice.number('hashesPerSecond'):,} hashes a second"),
         ("core", f"{advice.count('hashesPerCoreSecond')} hashes a second"),
     ]
@@ -534,7 +538,7 @@ def _payment_lines(payment: ResponseObject, params: NetworkParams) -> Iterator[s
     if "blockHash" in payment:
         rows.append(("block", f"{payment.number('blockHeight')}, {payment.text('blockHash')}"))
         rows.append(("block time", format_time(payment.number("blockTime"))))
-    rows.append(("matches", pluralize(payment.count("matchCount"), "transfer")))
+    rows.append(("matches", counted(payment.count("matchCount"), "transfer")))
     if "sinceHeight" in payment:
         rows.append(("since height", str(payment.number("sinceHeight"))))
     together, listed = params.undone_by(tip.number("height"))
@@ -549,4 +553,4 @@ def _payment_lines(payment: ResponseObject, params: NetworkParams) -> Iterator[s
     for mismatch in payment.objects("mismatches"):
         yield ""
         yield f"  another amount: {format_coins(mismatch.number('amount'), params.unit)}, which does not pay this order"
-        yield f"    {mismatch.text('txid')}, {pluralize(mismatch.count('confirmations'), 'confirmation')}"
+        yield f"    {mismatch.text('txid')}, {counted(mismatch.count('confirmations'), 'confirmation')}"

@@ -8,7 +8,8 @@ from typing import Final
 
 from svcd.chain.units import format_coins
 from svcd.cli.answers import ResponseObject
-from svcd.cli.rendering import confirmations_of, format_time, pluralize, property_table
+from svcd.cli.rendering import confirmations_of, format_time, property_table
+from svcd.quantities import counted
 
 KEPT_EVENTS: Final = 32
 """Events of a watch that a node shows at most."""
@@ -147,7 +148,7 @@ def _next_of_confirming(watch: ResponseObject, payment: ResponseObject) -> str:
     if missing <= 0:
         return f"the payment has its confirmations, and {confirmed} follows"
     expired, end = _named(watch, "payment.expired"), _end(watch, payment, "expiresAt")
-    return f"waits for {pluralize(missing, 'more confirmation')}, then {confirmed}; {expired} if not by {end}"
+    return f"waits for {counted(missing, 'more confirmation')}, then {confirmed}; {expired} if not by {end}"
 
 
 def _next_of_confirmed(watch: ResponseObject, payment: ResponseObject) -> str:
@@ -269,10 +270,10 @@ def _short_state(payment: ResponseObject, required: int) -> str:
 def _state(payment: ResponseObject, required: int | None) -> str:
     confirmations = payment.count("confirmations")
     if required is None:
-        return f"{payment.text('state')}, {pluralize(confirmations, 'confirmation')}"
+        return f"{payment.text('state')}, {counted(confirmations, 'confirmation')}"
     if confirmations > required:
-        return f"{payment.text('state')}, {pluralize(confirmations, 'confirmation')}, {required} required"
-    return f"{payment.text('state')}, {confirmations} of {pluralize(required, 'confirmation')}"
+        return f"{payment.text('state')}, {counted(confirmations, 'confirmation')}, {required} required"
+    return f"{payment.text('state')}, {confirmations} of {counted(required, 'confirmation')}"
 
 
 def _block(record: ResponseObject, height: str, block_hash: str) -> str:
@@ -301,7 +302,7 @@ def _details(content: ResponseObject) -> list[str]:
 
 
 def _delivery(event: ResponseObject) -> str:
-    attempts = pluralize(event.count("attempts"), "attempt")
+    attempts = counted(event.count("attempts"), "attempt")
     if "lastStatus" in event:
         attempts += f", last answer {event.count('lastStatus')}"
     if "deliveredAt" in event and "nextAttemptAt" not in event:

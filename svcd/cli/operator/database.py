@@ -15,10 +15,11 @@ from svcd.cli import options
 from svcd.cli.errors import CommandError
 from svcd.cli.operator.reindex import ReindexResult, reindex
 from svcd.cli.operator.verify_chain import HeaderVerification, network_of, verify_chain, verify_headers
-from svcd.cli.rendering import pluralize, property_table
+from svcd.cli.rendering import property_table
 from svcd.cli.session import Session
 from svcd.process.datadir import CannotLock, lock_directory
 from svcd.process.privileges import UnsafeDirectory, become_owner
+from svcd.quantities import counted
 from svcd.seed_file import SeedFileError, SeedKind, is_encrypted, parse_seed, read_private
 from svcd.store.chain_store import ChainWriter
 from svcd.store.database import (
@@ -86,7 +87,7 @@ def check(session: Session, data_dir: Path | None) -> None:
     problems = keys + problems
     record = {"sound": not problems, "blocks": blocks, "problems": problems}
     if not problems:
-        session.print_result(record, f"{data_dir} is sound: {pluralize(blocks, 'block')} and all derived data")
+        session.print_result(record, f"{data_dir} is sound: {counted(blocks, 'block')} and all derived data")
         return
     if session.as_json:
         session.print_result(record, "")
@@ -133,7 +134,7 @@ def verify(session: Session, data_dir: Path | None, count: int | None) -> None:
         raise CommandError(result.wrong)
     rows = [
         ("headers", f"{result.count} valid, from block {result.first} on"),
-        ("rate", f"{result.headers_per_second:.1f} headers/s on {pluralize(threads, 'core')}"),
+        ("rate", f"{result.headers_per_second:.1f} headers/s on {counted(threads, 'core')}"),
         ("raw Argon2", f"{result.raw_per_second:.1f} hashes/s; the headers reach {result.ratio:.2f} of that"),
     ]
     session.print_result(record, property_table(rows))
@@ -173,7 +174,7 @@ def rebuild_(session: Session, data_dir: Path | None) -> None:
         ("old file", f"{kept}; remove it once the node works"),
     ]
     if result.why:
-        rows.append(("left out", f"{pluralize(result.lost, 'block')}, which the node downloads again: {result.why}"))
+        rows.append(("left out", f"{counted(result.lost, 'block')}, which the node downloads again: {result.why}"))
     rows += [("not copied", sentence) for sentence in result.unread]
     session.print_result(record, property_table(rows))
 
@@ -398,7 +399,7 @@ def move(session: Session, data_dir: Path | None, target: str | None, source: st
         raise CommandError(str(error)) from None
     record = {"watches": result.watches, "events": result.events, "to": name}
     watches = f"{result.watches} watch{'es' * (result.watches != 1)}"
-    events = pluralize(result.events, "event")
+    events = counted(result.events, "event")
     database = "leave [commerce.webhooks] database empty" if target is None else "set [commerce.webhooks] database"
     session.print_result(record, f"{watches} and {events} are in {name}; {database} before you start the node")
 

@@ -13,9 +13,9 @@ from svcd.cli.answers import ResponseObject
 from svcd.cli.chain_commands import is_alone, sync_state
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import ask_devnet
-from svcd.cli.rendering import format_time, pluralize, property_table
+from svcd.cli.rendering import format_time, property_table
 from svcd.cli.session import Session
-from svcd.node.durations import duration
+from svcd.quantities import counted, duration
 
 CHUNK: Final = 32
 """Blocks per request: few enough to show progress and to fit into the timeout."""
@@ -63,7 +63,7 @@ def mine(session: Session, blocks: int, producer: str | None) -> None:
     """
     body: dict[str, object] = {} if producer is None else {"producer": producer}
     hashes = _mine(session, blocks, body)
-    session.print_result({"hashes": hashes}, f"made {pluralize(len(hashes), 'block')}; the tip is {hashes[-1]}")
+    session.print_result({"hashes": hashes}, f"made {counted(len(hashes), 'block')}; the tip is {hashes[-1]}")
 
 
 def _mine(session: Session, blocks: int, body: dict[str, object]) -> list[str]:
@@ -79,14 +79,14 @@ def _mine(session: Session, blocks: int, body: dict[str, object]) -> list[str]:
                 response = ask_devnet(operator, "/operator/mine", {**body, "blocks": count, "following": following})
             except CommandError as error:
                 if hashes:
-                    raise CommandError(f"{len(hashes)} of {blocks} blocks were made, then: {error}") from None
+                    raise CommandError(f"{len(hashes):,} of {blocks:,} blocks were made, then: {error}") from None
                 raise
             made = _hashes(response, count)
             hashes += made
             bar.update(len(made))
             if not (session.as_json or session.shows_progress) and clock.monotonic() - told >= PROGRESS_SECONDS:
                 told = clock.monotonic()
-                click.echo(f"made {len(hashes)} of {blocks} blocks", err=True)
+                click.echo(f"made {len(hashes):,} of {blocks:,} blocks", err=True)
     return hashes
 
 
@@ -132,14 +132,14 @@ def reorganise(session: Session, depth: int, drop_transactions: bool) -> None:
     hashes = _hashes(response, depth + 1)
     session.print_result(
         {"hashes": hashes},
-        f"replaced {pluralize(depth, 'block')} by {len(hashes)} empty ones; the tip is {hashes[-1]}",
+        f"replaced {counted(depth, 'block')} by {len(hashes):,} empty ones; the tip is {hashes[-1]}",
     )
 
 
 def _hashes(response: ResponseObject, count: int) -> list[str]:
     hashes = response.texts("hashes")
     if len(hashes) != count:
-        raise CommandError(f"the node answers that it made {pluralize(len(hashes), 'block')} of {count}")
+        raise CommandError(f"the node answers that it made {counted(len(hashes), 'block')} of {count:,}")
     return hashes
 
 

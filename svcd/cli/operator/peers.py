@@ -8,8 +8,9 @@ import click
 
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject
-from svcd.cli.rendering import format_time, pluralize
+from svcd.cli.rendering import format_time
 from svcd.cli.session import Session
+from svcd.quantities import counted
 from svcd.visible_text import visible
 
 MAX_SECONDS: Final = 10 * 365 * 24 * 3_600
@@ -132,7 +133,7 @@ def peers_text(response: ResponseObject) -> str:
 
 
 def _section(noun: str, items: list[ResponseObject]) -> Iterator[str]:
-    yield pluralize(len(items), noun)
+    yield counted(len(items), noun)
     for item in items:
         yield ""
         yield from _peer_lines(item) if noun == "peer" else _ban_lines(item)
@@ -145,7 +146,7 @@ def _peer_lines(peer: ResponseObject) -> Iterator[str]:
     chain = "chain unknown yet"
     if "height" in peer:
         chain = f"height {peer.number('height')}, work {peer.identifier('work', _WORK, 'a number')}"
-    failures = pluralize(peer.count("failures"), "failure")
+    failures = counted(peer.count("failures"), "failure")
     yield f"    {chain}, last seen {format_time(peer.number('lastSeen'))}, {failures} since"
     if "otherChanges" in peer and peer.flag("otherChanges"):
         yield "    has other changes of the producers than this node: all nodes need the newest file of the network"

@@ -6,8 +6,8 @@ import click
 
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject
-from svcd.cli.rendering import pluralize
 from svcd.cli.session import Session
+from svcd.quantities import counted
 
 
 @click.command("reload")
@@ -84,8 +84,8 @@ def _changes(response: ResponseObject) -> Iterator[str]:
     for merchant in response.objects("removed"):
         watches, undelivered = merchant.count("watches"), merchant.count("undelivered")
         yield (
-            f"removed {merchant.text('name')}: {pluralize(watches, 'active webhook')} continue; events wait "
-            f"for {pluralize(undelivered, 'webhook')}, and are kept for a week and sent if it is configured again"
+            f"removed {merchant.text('name')}: {counted(watches, 'active webhook')} continue; events wait "
+            f"for {counted(undelivered, 'webhook')}, and are kept for a week and sent if it is configured again"
         )
     for name in response.texts("settings"):
         yield f"set {name}"

@@ -15,12 +15,13 @@ from svcd.chain.units import format_amount
 from svcd.cli import options
 from svcd.cli.answers import ResponseObject, invalid_response
 from svcd.cli.chain_commands import show_balance, transfer_of
-from svcd.cli.rendering import TableColumn, format_time, pluralize, table
+from svcd.cli.rendering import TableColumn, format_time, table
 from svcd.cli.session import Session
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, reconcile
 from svcd.cli.wallet.preflight import fetch_account_view
 from svcd.cli.wallet.unlocking import load_keyfile
 from svcd.keyfile import Keyfile
+from svcd.quantities import counted
 
 MAX_LIMIT: Final = 100
 _CURSOR: Final = re.compile("[0-9]{1,16}-[0-9]{1,16}")
@@ -156,7 +157,7 @@ def _lines(page: _HistoryPage, width: int | None) -> Iterator[str]:
     else:
         yield f"no transfer from or to {page.address} yet"
     if page.other_pending:
-        yield f"\n{pluralize(page.other_pending, 'pending transfer')} of this address sent from elsewhere"
+        yield f"\n{counted(page.other_pending, 'pending transfer')} of this address sent from elsewhere"
     if any(pending.answer is NodeAnswer.NONE for pending in page.pending):
         yield "\nno response: repeat the command that sent it to send the same transfer again"
     if any(pending.answer is NodeAnswer.REFUSED for pending in page.pending):

@@ -14,8 +14,9 @@ from svcd.cli.answers import ResponseObject
 from svcd.cli.chain_commands import account
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient
-from svcd.cli.rendering import Rows, pluralize
+from svcd.cli.rendering import Rows
 from svcd.keyfile import Keyfile
+from svcd.quantities import counted
 
 MAX_CLOCK_DIFFERENCE: Final = 5 * 60 * 1000
 """Milliseconds. A transfer signed with a wrong clock may be refused later, or stay valid longer than intended."""
@@ -268,13 +269,13 @@ def warnings(draft: Draft, view: AccountView, sender: str, *, resent: bool = Fal
         return found
     pending = view.pending_nonce - view.nonce
     if draft.nonce < view.pending_nonce:
-        counted = "counts no pending transfer" if _is_unsure(view, draft.nonce) else "counts what the others spend"
+        balance = "counts no pending transfer" if _is_unsure(view, draft.nonce) else "counts what the others spend"
         found.append(
             f"a transfer with nonce {draft.nonce} is pending; this one can only replace it, and the balance after"
-            f" {counted}"
+            f" {balance}"
         )
     elif pending:
-        found.append(f"{pluralize(pending, 'transfer')} pending: the balance after counts what they spend")
+        found.append(f"{counted(pending, 'transfer')} pending: the balance after counts what they spend")
     if draft.nonce > view.pending_nonce:
         found.append(f"the next nonce is {view.pending_nonce}; until that is used, this transfer stays pending")
     return found

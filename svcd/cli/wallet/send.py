@@ -22,7 +22,7 @@ from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient
 from svcd.cli.payment_status import payment_status
 from svcd.cli.prompts import PasswordSource, confirm
-from svcd.cli.rendering import format_time, pluralize, property_table
+from svcd.cli.rendering import format_time, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.payment_link import PaymentLink, parse_link
 from svcd.cli.wallet.pending import NodeAnswer, PendingFile, PendingTransfer, Reconciliation, depths, reconcile
@@ -40,6 +40,7 @@ from svcd.cli.wallet.preflight import (
 from svcd.cli.wallet.repeat import InBlock, Repetition, Resend, SignAgain, same_terms
 from svcd.cli.wallet.unlocking import load_keyfile, unlock
 from svcd.keyfile import Keyfile
+from svcd.quantities import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -292,7 +293,7 @@ def _send_locked(node: NodeClient, payment: OutgoingPayment) -> SendResult:
 def _tell_in_block(payment: OutgoingPayment, step: InBlock, view: AccountView, now: int) -> SendResult:
     """The result of a command that repeats a payment which is in a block."""
     transfer = step.transfer
-    depth = pluralize(step.confirmations, "confirmation")
+    depth = counted(step.confirmations, "confirmation")
     click.echo(
         f"This payment was signed at {format_time(transfer.timestamp)} and is in a block, with {depth}: nothing is"
         " signed or sent. Add --again to pay it a second time.",

@@ -1,8 +1,13 @@
-"""Durations in words of a log and of a terminal."""
+"""Numbers of things, and durations, in words of a log and of a terminal."""
 
 from typing import Final
 
 _UNITS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"))
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: ``1 block``, ``2,000 blocks``."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def duration(seconds: float) -> str:
