@@ -330,6 +330,7 @@ class SvcPay(BasePaymentProvider):
             "amount": coins(self.settings, attempt.amount),
             "to_copy": format_amount(attempt.amount),
             "qr_code": qr_code(attempt.payment_uri) if payable else "",
+            "checkout_code": qr_code(attempt.checkout_url) if payable and attempt.checkout_url.startswith("https:") else "",
             "order_url": self._order_url(payment.order),
             "state_url": state_url,
             "node_state_url": self._node_state_url(attempt) if open_ else "",

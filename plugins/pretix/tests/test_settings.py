@@ -284,6 +284,20 @@ def test_the_key_in_the_url_of_a_rate_is_in_no_log(shop, server, caplog):
     assert "a-secret-key" not in caplog.text
 
 
+@pytest.mark.parametrize(("node_url", "codes"), [("", 1), ("http://127.0.0.1:8645", 1), ("https://node.example", 2)])
+def test_an_order_begins_with_the_way_to_pay_that_works_in_every_browser(make_shop, node_url, codes):
+    shop = make_shop(public_node_url=node_url)
+    browser = shop.browser()
+    order = shop.order(browser)
+    page = browser.get(f"{shop.base}order/{order.code}/{order.secret}/").content.decode()
+    # A phone without a wallet app opens the code of a page, and this computer is no page to it.
+    assert page.count("svc-pay-code") == codes
+    assert ("Pay with your browser" in page, "<summary>Pay with a wallet app</summary>" in page) == (node_url != "",) * 2
+    if node_url:
+        assert page.index("Pay with your browser") < page.index("svc-pay-code")
+        assert page.index("Pay with a wallet app</summary>") < page.index("Open your wallet")
+
+
 def test_the_page_of_an_order_may_ask_the_node_and_no_other(make_shop):
     shop = make_shop(public_node_url="https://node.example/behind/a/path/")
     browser = shop.browser()
