@@ -12,6 +12,8 @@ from typing import Final
 
 # A comment that begins with /*! is a licence, which must stay with the code.
 _BLOCK_COMMENT: Final = re.compile(r"^[ \t]*/\*(?!!).*?\*/[ \t]*\n", re.MULTILINE | re.DOTALL)
+_CAST: Final = re.compile(r"/\*\* @type \{[^\n]*?\} \*/ ?")
+"""What tells a type within a line."""
 _LINE_COMMENT: Final = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 _MARGIN: Final = re.compile(r"^[ \t]+|^\n", re.MULTILINE)
 _IMPORT: Final = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([a-z0-9-]+\.mjs)";$', re.MULTILINE)
@@ -33,10 +35,10 @@ def bundle(sources: Mapping[str, str], entry: str) -> str:
 
     Each imported module becomes a function, which is called once and returns what the module exports, in an order in
     which a module comes after those that it imports. So its own names stay its own, and the code itself is unchanged,
-    but for comments that fill a line, empty lines and indentation. Modules that are imported later are named as pages
-    name them, ``/static/name.mjs``. Raises ValueError for a circular import and for forms that cannot be bundled: other
-    imports than ``import { a, b } from "./name.mjs";`` and ``import("./name.mjs")``, other exports than of a function,
-    a class or a constant, and a template literal over several lines.
+    but for comments that fill a line, types of expressions, empty lines and indentation. Modules that are imported
+    later are named as pages name them, ``/static/name.mjs``. Raises ValueError for a circular import and for forms that
+    cannot be bundled: other imports than ``import { a, b } from "./name.mjs";`` and ``import("./name.mjs")``, other
+    exports than of a function, a class or a constant, and a template literal over several lines.
     """
     order: list[str] = []
     _visit(sources, entry, (), order)
@@ -72,6 +74,7 @@ def _body(name: str, source: str) -> str:
         if line.count("`") % 2:
             raise ValueError(f"{name}: a template literal must end in its line: {line.strip()}")
     code = _IMPORT.sub(lambda match: f"const {{ {match[1]} }} = {_variable(match[2])};", code)
+    code = _CAST.sub("", code)
     code = _LATER.sub(r'import("/static/\1")', code)
     if other := _OTHER_FORM.search(code):
         raise ValueError(f"{name}: this form of import or export cannot be bundled: {other[0]}")

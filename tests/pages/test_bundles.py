@@ -17,7 +17,7 @@ import { times } from "./other.mjs";
 
 /** Private, and called like something elsewhere. */
 const step = await 1;
-const counter = new Counter();
+const counter = /** @type {Counter} */ (new Counter());
 counter.count();
 console.log(twice(step), counter.total, times(step), typeof seen);
 """,
@@ -61,6 +61,7 @@ def test_a_bundle_has_each_module_once_without_comments() -> None:
     assert made.index("const seen = []") < made.index("class Counter") < made.index("await 1")
     assert "// The page." not in made
     assert "Private" not in made
+    assert "const counter = (new Counter());" in made
     assert '// not on a line of its own: "kept"' in made
 
 
