@@ -90,9 +90,8 @@ def test_a_history_that_makes_no_sense_is_no_file(wallet: WalletPage) -> None:
 
 def test_a_part_of_the_page_that_the_node_no_longer_has(wallet: WalletPage) -> None:
     missing = "A part of this page could not be loaded: reload the page."
-    wallet.watched.context.route(re.compile("/static/statement-csv[.]"), lambda route: route.fulfill(status=404))
+    wallet.watched.context.route(re.compile("/static/wallet-history[.]"), lambda route: route.fulfill(status=404))
     wallet.navigate("History")
-    wallet.page.click("#history-export")
     assert wallet.error("node-unreachable") == missing
     wallet.watched.forgive("status of 404")
 

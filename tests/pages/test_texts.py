@@ -164,13 +164,17 @@ def bundled(entry: str) -> set[str]:
     return found
 
 
+WALLET_PARTS = ("wallet-history.mjs", "wallet-scan.mjs", "wallet-transfer.mjs")
+"""Parts of the wallet that are loaded later."""
+
+
 def test_every_message_of_a_script_is_sent_to_it() -> None:
     entries = SCRIPTS.keys() - {name for source in SCRIPTS.values() for name in imported_modules(source)}
     assert {"wallet.mjs", "checkout.mjs"} <= entries
     for entry in entries:
         # What the worker of the wallet says, the wallet shows. The other worker takes from modules of the wallet only
         # functions that say nothing.
-        wallet = ("wallet.mjs", "wallet-scan.mjs", "light-worker.mjs", "proof-worker.mjs")
+        wallet = ("wallet.mjs", *WALLET_PARTS, "light-worker.mjs", "proof-worker.mjs")
         sent = {SCRIPT, WALLET_SCRIPT} if entry in (*wallet, "till.mjs") else {SCRIPT}
         sent |= {TILL_SCRIPT} if entry == "till.mjs" else set()
         for name in bundled(entry):
@@ -193,7 +197,7 @@ DETAILS = {
     f"{name}.mjs"
     for name in [
         *("account-proof", "answers", "argon2", "chain-proof", "json-form", "light-node", "network-rules"),
-        *("payment-proof", "proof-file", "qr-reader", "strict-json"),
+        *("payment-proof", "proof-file", "qr-reader", "signed-transfer", "strict-json"),
     ]
 }
 """They say in English what is wrong with an answer or a proof; the pages say it in a sentence of their own."""

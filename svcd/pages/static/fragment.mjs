@@ -6,12 +6,12 @@
 /** @type {(pairs: string) => boolean} */
 const hasLink = (pairs) => pairs.split("&").some((pair) => pair.startsWith("pay="));
 
-/** What a fragment says: `#view`, `#payment=<txid>`, `#pay=…`, or a view with a link: `#view&pay=…`.
+/** What a fragment says: `#view`, `#payment=<txid>` or `#transfer=<txid>`, `#pay=…`, or a view with a link: `#view&pay=…`.
  * @type {(hash: string) => Fragment} */
 export function readFragment(hash) {
   const text = hash.replace(/^#/, "");
   const [first] = text.split("&");
-  const view = !first.includes("=") || first.startsWith("payment=") ? first : "";
+  const view = !first.includes("=") || /^(?:payment|transfer)=/.test(first) ? first : "";
   const rest = view === first ? text.slice(first.length + 1) : text;
   const [name, argument] = view.split("=");
   return { view, name, argument, link: hasLink(rest) ? rest : "" };

@@ -1,7 +1,7 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
 import { coins, inCoins } from "./digits.mjs";
-import { objectIn, pages, question, textOf } from "./answers.mjs";
+import { objectIn, question, textOf } from "./answers.mjs";
 import { builtIn } from "./built-in.mjs";
 import { InvalidAnswer } from "./errors.mjs";
 import { FEE_LIMIT, NETWORKS, slotTime } from "./networks.mjs";
@@ -10,7 +10,6 @@ import { message } from "./texts.mjs";
 import { wireNumber } from "./units.mjs";
 
 /** @import { Network } from "./networks.mjs" */
-/** @import { Entry } from "./statement-csv.mjs" */
 /** @import { Payload, Transfer } from "./transaction.mjs" */
 /** @typedef {Record<string, unknown>} Fields of an answer, which may hold anything. */
 /** @typedef {{ network: Network, height: bigint, first: bigint, tip: string, tipTime: number, syncing: boolean,
@@ -32,8 +31,6 @@ const PRUNED = 410;
 const SLOW_TIMEOUT = 60_000;
 /** How often what begins at the first block is asked for while the node deletes blocks. */
 const TRIES = 3;
-/** Entries of a page of a statement. */
-const MOST = 500;
 const STATES = ["unpaid", "pending", "confirming", "confirmed"];
 
 /** How a question is asked that must be answered within so many milliseconds.
@@ -115,8 +112,9 @@ export class Node {
     this.#ready = ready;
   }
 
-  /** @type {(path: string, body?: object) => Promise<{ status: number, answer: Fields | null, tip: string, size: number }>} */
-  async #ask(path, body) {
+  /** An answer as it is, with the newest block that it names and the characters that it has; a `body` is posted.
+   * @type {(path: string, body?: object) => Promise<{ status: number, answer: Fields | null, tip: string, size: number }>} */
+  async ask(path, body) {
     if (body === undefined) await this.#ready();
     const options = within(TIMEOUT);
     const headers = { ...options.headers, "Content-Type": "application/json" };
@@ -136,7 +134,7 @@ export class Node {
 
   /** @type {(path: string, member: string) => Promise<Fields | null>} */
   async #get(path, member) {
-    return this.#read(member, await this.#ask(path));
+    return this.#read(member, await this.ask(path));
   }
 
   /** @type {(member: string, told: { status: number, answer: Fields | null }) => Fields | null} */
@@ -155,7 +153,7 @@ export class Node {
   async #fromFirst(path, member) {
     for (let tries = 0; tries < TRIES; tries += 1) {
       const first = this.#first;
-      const told = await this.#ask(path(first));
+      const told = await this.ask(path(first));
       if (told.status !== PRUNED) return { first, found: this.#read(member, told) };
       this.#first = numberIn(told.answer, "pruneHeight");
     }
@@ -203,7 +201,7 @@ export class Node {
       must(chainId === known.chainId, "wrong-network", message("wallet-script.chain-moved", { network: quoted(chainId) }));
       return known;
     }
-    const told = await this.#ask("/rpc/rules");
+    const told = await this.ask("/rpc/rules");
     const unknown = message("wallet-script.chain-unknown", { chain: quoted(chainId) });
     must(this.#read("rules", told)?.chainId === chainId, "wrong-network", unknown);
     const { ownNetwork } = await loaded(import("./own-network.mjs"));
@@ -232,7 +230,7 @@ export class Node {
   /** Balance in base units, and the next nonce on the chain and after what waits.
    * @type {(address: string) => Promise<Account>} */
   async account(address) {
-    const told = await this.#ask(`/rpc/balance/${address}`);
+    const told = await this.ask(`/rpc/balance/${address}`);
     const account = this.#read("account", told);
     checkSame(account, { address });
     const names = ["balance", "pendingBalance", "nonce", "pendingNonce"];
@@ -262,6 +260,21 @@ export class Node {
     return placeOf(found);
   }
 
+  /** A transfer from or to an address, as the node tells of it, and its place in the chain, or null while it waits for a
+   * block; null if it does neither.
+   * @type {(txid: string, address: string) => Promise<{ record: TransferRecord, place: Place | null } | null>} */
+  async transfer(txid, address) {
+    const inBlock = async () => {
+      const found = await this.#get(`/rpc/transaction/${txid}`, "transaction");
+      return found && { record: /** @type {TransferRecord} */ (found), place: placeOf(found) };
+    };
+    const found = await inBlock();
+    if (found) return found;
+    const record = (await this.waiting(address)).find((each) => each.txid === txid);
+    // A block may have taken it meanwhile.
+    return record ? { record, place: null } : inBlock();
+  }
+
   /** The first block that the node has whole, and its time; null if the node has all of them.
    *
    * No earlier one has a transfer whose timestamp is after `newest`. Both are in Unix milliseconds.
@@ -279,7 +292,7 @@ export class Node {
    * @type {(address: string, before?: string | null, limit?: number) => Promise<TransferPage>} */
   async transfers(address, before = null, limit = 25) {
     const query = before === null ? "" : `&before=${encodeURIComponent(before)}`;
-    const { status, answer } = await this.#ask(`/rpc/address/${address}/transactions?limit=${limit}${query}`);
+    const { status, answer } = await this.ask(`/rpc/address/${address}/transactions?limit=${limit}${query}`);
     // The node has deleted the blocks of this page since it told where that begins.
     if (status === PRUNED) return { transfers: [], next: null };
     if (status !== 200) throw odd();
@@ -290,44 +303,10 @@ export class Node {
   /** Transfers from or to an address that wait for a block, the newest first; at most 100.
    * @type {(address: string) => Promise<TransferRecord[]>} */
   async waiting(address) {
-    const { status, answer } = await this.#ask(`/rpc/mempool/${address}?limit=100`);
+    const { status, answer } = await this.ask(`/rpc/mempool/${address}?limit=100`);
     if (status !== 200) throw odd();
     checkSame(answer, { address });
     return records(answer);
-  }
-
-  /** All changes of the balance of an address in the blocks that the node has, the oldest first, and the height of the
-   * first of these blocks: 0 if the node has all.
-   * @type {(address: string) => Promise<{ entries: Entry[], first: bigint }>} */
-  async statement(address) {
-    for (let tries = 0; tries < TRIES; tries += 1) {
-      const first = await this.firstBlock();
-      const entries = await this.#entries(address, first === null ? "" : `&from=${first.time}`);
-      if (entries !== null) return { entries, first: first?.height ?? 0n };
-    }
-    throw odd();
-  }
-
-  /** All entries of a statement, or null if the node has deleted the first blocks of what is left meanwhile.
-   * @type {(address: string, from: string) => Promise<Entry[] | null>} */
-  async #entries(address, from) {
-    /** @type {Entry[]} */
-    const entries = [];
-    const following = pages();
-    for (let after = ""; ; ) {
-      const path = `/rpc/address/${address}/statement?limit=${MOST}${from}${after}`;
-      const { status, answer, size } = await this.#ask(path);
-      if (status === PRUNED) return null;
-      if (status !== 200 || !Array.isArray(answer?.entries) || answer.entries.length > MOST) throw odd();
-      checkSame(answer, { address });
-      entries.push(...answer.entries);
-      if (typeof answer.next !== "string") return entries;
-      try {
-        after = `&after=${encodeURIComponent(following(answer.next, size))}`;
-      } catch {
-        throw odd();
-      }
-    }
   }
 
   /** Whether somebody has paid in the blocks that the node has, or in the mempool: state, and the txid where there is one
@@ -346,7 +325,7 @@ export class Node {
   /** Submit a signed transfer: "accepted", or "known" if the node had it. Throws `rejected` with the node's reason.
    * @type {(txid: string, transfer: Transfer) => Promise<"accepted" | "known">} */
   async broadcast(txid, transfer) {
-    const { status, answer } = await this.#ask("/rpc/broadcast", { transaction: transfer });
+    const { status, answer } = await this.ask("/rpc/broadcast", { transaction: transfer });
     const reason = typeof answer?.error === "string" ? answer.error.slice(0, 300) : message("wallet-script.no-reason");
     must(status === 200, "rejected", message("wallet-script.transfer-refused", { reason: inCoins(reason) }));
     must(answer?.txid === txid, "rejected", message("wallet-script.txid-other"));

@@ -3,6 +3,7 @@
 import { isReference } from "./orders.mjs";
 import { must } from "./problem.mjs";
 import { message } from "./texts.mjs";
+import { REFUND } from "./transfer-kind.mjs";
 import { formatAmount, GREATEST, unitsOf, wireNumber } from "./units.mjs";
 
 /** @import { Fields, TransferRecord } from "./node.mjs" */
@@ -52,7 +53,6 @@ const ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789";
 const COUNTER = 30;
 /** For how many milliseconds after an order was made people wait for its payment. */
 const PATIENCE = 3_600_000;
-const REFUND = "refund:";
 /** Blocks that may be replaced below the newest one of the last list. */
 const MARGIN = 100n;
 /** A reference of a till: its name, the day, eight random characters, the amount in coins. */

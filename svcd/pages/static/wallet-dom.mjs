@@ -35,6 +35,13 @@ export function write(where, text) {
   if (where.textContent !== text) where.textContent = text;
 }
 
+/** Write a sentence where it is to be seen, or hide the place for "".
+ * @type {(where: HTMLElement, sentence: string) => void} */
+export function say(where, sentence) {
+  write(where, sentence);
+  where.hidden = sentence === "";
+}
+
 /** Write base units as coins with their unit.
  * @type {(where: HTMLElement, units: bigint, sign?: string) => void} */
 export function writeAmount(where, units, sign = "") {

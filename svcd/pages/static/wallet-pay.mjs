@@ -11,6 +11,7 @@ import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
 import { spendable } from "./review.mjs";
 import { possibleAmounts } from "./transaction.mjs";
+import { CONFIRMATIONS } from "./transfer-kind.mjs";
 import { formatAmount } from "./units.mjs";
 import { checkReference, isLink } from "./uri.mjs";
 import { visible } from "./visible.mjs";
@@ -20,8 +21,6 @@ import { visible } from "./visible.mjs";
 /** @import { Link } from "./wallet-link.mjs" */
 /** @import { Scanning } from "./wallet-scan.mjs" */
 /** @import { Wallet } from "./wallet.mjs" */
-
-const CONFIRMATIONS = 12;
 
 /** @type {(text: string) => string | null} */
 function referenceOf(text) {
@@ -96,6 +95,15 @@ export class Spending {
     const { amount, ...others } = this.#open;
     if (amount === null) throw new RangeError("the payment has no amount yet");
     return { ...others, amount };
+  }
+
+  /** Open the form for a transfer of so many base units, which the person may change.
+   * @type {(draft: { recipient: string, amount: bigint, reference: string }) => void} */
+  propose({ recipient, amount, reference }) {
+    byId("send-recipient", HTMLInputElement).value = recipient;
+    byId("send-amount", HTMLInputElement).value = formatAmount(amount);
+    byId("send-reference", HTMLInputElement).value = reference;
+    this.#app.go("send");
   }
 
   /** Show the form. */

@@ -14,10 +14,11 @@ import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
 import { abandonWork, byId, onClick, remembered, show, tell, write } from "./wallet-dom.mjs";
-import { enterHistory, enterHome, enterReceive, wireHistory, wireHome } from "./wallet-home.mjs";
+import { enterHome, enterReceive, wireHome } from "./wallet-home.mjs";
 import { Creating, downloadKeyfile, showUnlock, tellStorage, wireKeyfile, wireUnlock } from "./wallet-open.mjs";
 import { Following } from "./wallet-following.mjs";
 import { linkOf, linkTextOf } from "./wallet-link.mjs";
+import { enterHistory, enterTransfer } from "./wallet-part.mjs";
 import { Spending } from "./wallet-pay.mjs";
 import { confirmNetwork, showNetwork } from "./wallet-network.mjs";
 import { enterSettings, wireSettings } from "./wallet-settings.mjs";
@@ -44,7 +45,7 @@ import { openStore } from "./wallet-store.mjs";
 
 const CHECK_IDLE_EVERY = 5_000;
 /** The views of an open wallet: what they show is nobody's business once it is locked. */
-const PRIVATE = ["home", "receive", "send", "review", "payment", "history", "settings"];
+const PRIVATE = ["home", "receive", "send", "review", "payment", "transfer", "history", "settings"];
 /** The views in which the words of a wallet, or a password for it, stand or are typed before it is made. */
 const SECRET = ["words", "quiz", "password", "import"];
 
@@ -66,9 +67,6 @@ const clearFields = () => document.querySelectorAll("form").forEach((form) => fo
 export class Wallet {
   /** The payment to review, or null. */
   link;
-  /** Shows more of the history, while that is shown.
-   * @type {(() => Promise<void>) | null} */
-  moreHistory = null;
   #keyfile;
   #linkText;
   /** @type {Key | null} */
@@ -121,11 +119,7 @@ export class Wallet {
     document.addEventListener("visibilitychange", () => this.idle.check());
     onClick(byId("lock"), () => this.idle.lockAll());
     onClick(byId("create-start"), () => this.go("create"));
-    wireKeyfile(this);
-    wireUnlock(this);
-    wireHome(this);
-    wireHistory(this);
-    wireSettings(this);
+    for (const wire of [wireKeyfile, wireUnlock, wireHome, wireSettings]) wire(this);
   }
 
   /** Show the view that the address names, as far as the wallet is open for it. */
@@ -203,6 +197,7 @@ export class Wallet {
       send: () => this.spending.enterSend(),
       review: () => this.spending.enterReview(),
       payment: () => this.following.enter(argument),
+      transfer: () => enterTransfer(this, argument),
       history: () => enterHistory(this),
       settings: () => enterSettings(),
     };

@@ -49,8 +49,9 @@ def test_a_node_serves_the_page_of_its_release(terminal: Terminal, node: Node, l
         "qr",
         "qr-reader",
         "mnemonic",
-        "statement-csv",
+        "wallet-history",
         "wallet-scan",
+        "wallet-transfer",
     }
     assert any("common-passwords" in name for name in names)
     assert "is that of the release" in terminal.ok(*CHECK).out

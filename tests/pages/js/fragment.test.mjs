@@ -14,6 +14,7 @@ test("a fragment names a view, a link or both", () => {
   assert.deepEqual(read(""), ["", undefined, ""]);
   assert.deepEqual(read("#home"), ["home", undefined, ""]);
   assert.deepEqual(read("#payment=ab"), ["payment", "ab", ""]);
+  assert.deepEqual(read(`#transfer=ab&${LINK}`), ["transfer", "ab", LINK]);
   assert.deepEqual(read(`#${LINK}`), ["", undefined, LINK]);
   assert.deepEqual(read(`#home&${LINK}`), ["home", undefined, LINK]);
   assert.deepEqual(read(`#payment=ab&${LINK}`), ["payment", "ab", LINK]);

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
-import { Node } from "../../../svcd/pages/static/node.mjs";
+import { Node, odd } from "../../../svcd/pages/static/node.mjs";
+import { statementOf } from "../../../svcd/pages/static/statement.mjs";
 import { Devnet, NOW } from "./devnet.mjs";
 import { codeOf, problemOf } from "./vectors.mjs";
 
@@ -128,10 +129,10 @@ test("a statement begins at the first block that the node has", async () => {
   const devnet = new Devnet();
   const node = new Node(devnet.fetch);
   devnet.entries = entries(1, 6, 7, 8);
-  assert.deepEqual(await node.statement(ADDRESS), { entries: devnet.entries, first: 0n });
+  assert.deepEqual(await statementOf(node, ADDRESS, odd), { entries: devnet.entries, first: 0n });
   devnet.height = 5;
   devnet.prune();
-  assert.deepEqual(await node.statement(ADDRESS), { entries: entries(6, 7, 8), first: 6n });
+  assert.deepEqual(await statementOf(node, ADDRESS, odd), { entries: entries(6, 7, 8), first: 6n });
 });
 
 test("a statement begins anew if its first block is deleted before its last page", async () => {
@@ -147,10 +148,10 @@ test("a statement begins anew if its first block is deleted before its last page
     devnet.height += 1;
     devnet.prune();
   };
-  assert.deepEqual(await new Node(devnet.fetch).statement(ADDRESS), { entries: entries(7, 8), first: 7n });
+  assert.deepEqual(await statementOf(new Node(devnet.fetch), ADDRESS, odd), { entries: entries(7, 8), first: 7n });
   devnet.entries = entries(7, 8, 9, 10, 11, 12);
   left = -1;
-  assert.equal(await codeOf(new Node(devnet.fetch).statement(ADDRESS)), "node-unreachable", "not for ever");
+  assert.equal(await codeOf(statementOf(new Node(devnet.fetch), ADDRESS, odd)), "node-unreachable", "not for ever");
 });
 
 test("a list of transfers ends where the blocks of its next page have been deleted", async () => {
@@ -179,8 +180,9 @@ test("a list of another address makes no sense", async () => {
           ? new Response(JSON.stringify({ address, transactions: [], entries: [], next: null }))
           : null;
     });
-    for (const call of ["transfers", "waiting", "statement"])
+    for (const call of ["transfers", "waiting"])
       assert.equal(await codeOf(node[call](ADDRESS)), "node-unreachable", call);
+    assert.equal(await codeOf(statementOf(node, ADDRESS, odd)), "node-unreachable");
   }
 });
 
@@ -243,7 +245,7 @@ test("a statement whose pages begin again, do not end, or have more entries than
     [() => page(null, Array.from({ length: 501 }, () => 0)), 1],
   ]) {
     const { node, asked } = stating(each);
-    assert.equal(await codeOf(node.statement(ADDRESS)), "node-unreachable");
+    assert.equal(await codeOf(statementOf(node, ADDRESS, odd)), "node-unreachable");
     assert.equal(asked.length, most);
   }
 });

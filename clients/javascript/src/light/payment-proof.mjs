@@ -2,11 +2,9 @@
 
 import { hexOf, joined, sha256 } from "./bytes.mjs";
 import { bytesOfHex, checkChain, parseChainProof } from "./chain-proof.mjs";
-import { verify } from "./ed25519.mjs";
-import { addressOf, keyOf } from "./key-hash.mjs";
 import { slotTime } from "./networks.mjs";
+import { checkedTxid, transferIn } from "./signed-transfer.mjs";
 import { decimal, elements, exactFields, hex, must, whole } from "./strict-json.mjs";
-import { REFERENCE, txidOf } from "./transaction.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @import { Demands, Head, ShownHeader } from "./chain-proof.mjs" */
@@ -26,18 +24,6 @@ import { REFERENCE, txidOf } from "./transaction.mjs";
 
 const MAX_PATH = 64;
 const PROOF = ["chainId", "genesisHash", "transaction", "index", "path", "height", "chain"];
-const TRANSFER = [
-  "version",
-  "networkId",
-  "type",
-  "senderPublicKey",
-  "senderAddress",
-  "nonce",
-  "fee",
-  "timestamp",
-  "payload",
-  "signature",
-];
 
 /** The transfer in the member `proof` of an answer, the tip, and the headers whose work is not checked yet; throws
  * InvalidProof, or NotSupportedError where the platform has no Ed25519.
@@ -54,7 +40,7 @@ export async function provenTransfer(value, network, demands = {}) {
   const { head, headers } = await checkChain(chain, network, demands);
   const block = headers.find((each) => each.height === height);
   must(block !== undefined, `the chain section does not show the block at height ${height}`);
-  const signed = transferIn(fields.transaction, network, block.slot);
+  const signed = transferAt(fields.transaction, network, block.slot);
   const txid = await checkedTxid(signed, network);
   const leaf = joined(txid, bytesOfHex(signed.signature));
   const root = await rootOf(leaf, index, block.transactionCount, path.map(bytesOfHex));
@@ -76,39 +62,14 @@ export async function provenTransfer(value, network, demands = {}) {
 
 /** A transfer that has the form of its network, and may be in a block of this slot; throws InvalidProof.
  * @type {(value: unknown, network: Network, slot: bigint) => Transfer} */
-function transferIn(value, network, slot) {
-  const fields = exactFields(value, TRANSFER, "transaction");
-  const constants = fields.version === 2 && fields.networkId === network.networkId && fields.type === 1;
-  must(constants, `the transaction is not a transfer of ${network.chainId}`);
-  hex(fields.senderPublicKey, 32, "senderPublicKey");
-  hex(fields.signature, 64, "signature");
-  decimal(fields.nonce, "nonce");
+function transferAt(value, network, slot) {
+  const transfer = transferIn(value, network);
   const { rules } = network;
-  must(decimal(fields.fee, "fee") >= rules.minimumFee, `fee must be at least ${rules.minimumFee}`);
-  const named = Object.hasOwn(Object(fields.payload), "paymentReference") ? ["paymentReference"] : [];
-  const payload = exactFields(fields.payload, ["recipient", "amount", ...named], "payload");
-  const { recipient, amount, paymentReference } = payload;
-  const isAddress = typeof recipient === "string" && keyOf(recipient, network.prefix) !== null;
-  must(isAddress, `recipient is not an address of ${network.name}`);
-  must(decimal(amount, "amount") > 0n, "amount must be greater than 0");
-  const isReference = typeof paymentReference === "string" && REFERENCE.test(paymentReference);
-  must(named.length === 0 || isReference, "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -");
   const time = slotTime(rules, slot);
   const [oldest, newest] = [time - 1000n * rules.transactionPastSeconds, time + 1000n * rules.transactionFutureSeconds];
-  const signedAt = decimal(fields.timestamp, "timestamp");
+  const signedAt = BigInt(transfer.timestamp);
   must(oldest <= signedAt && signedAt <= newest, `timestamp must be from ${oldest} to ${newest} in this block`);
-  return /** @type {Transfer} */ (value);
-}
-
-/** The txid of a transfer that its sender has signed; throws InvalidProof.
- * @type {(transfer: Transfer, network: Network) => Promise<Bytes>} */
-async function checkedTxid(transfer, network) {
-  const key = bytesOfHex(transfer.senderPublicKey);
-  const own = transfer.senderAddress === (await addressOf(key, network));
-  must(own, "senderAddress is not the address of senderPublicKey");
-  const txid = await txidOf(transfer, network);
-  must(await verify(key, txid, bytesOfHex(transfer.signature)), "the signature of the transfer is not its sender's");
-  return txid;
+  return transfer;
 }
 
 /** The root to which an audit path leads (RFC 6962 section 2.1.1); null if its length is wrong.

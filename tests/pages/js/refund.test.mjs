@@ -1,0 +1,35 @@
+// What is sent back of a payment, and what has been sent back of it.
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { test } from "node:test";
+
+import { refundedOf, refundReference } from "../../../svcd/pages/static/refund.mjs";
+
+const TXID = "ab".repeat(32);
+
+test("the reference of a refund is the one of svc wallet refund", async () => {
+  const most = "x".repeat(57);
+  const longer = "y".repeat(58);
+  const digest = createHash("sha256").update(longer).digest("hex");
+  assert.equal(await refundReference("order-7", TXID), "refund:order-7");
+  assert.equal(await refundReference(null, TXID), `refund:${TXID.slice(0, 32)}`);
+  assert.equal(await refundReference(most, TXID), `refund:${most}`);
+  assert.equal(await refundReference(longer, TXID), `refund:${longer.slice(0, 40)}.${digest.slice(0, 16)}`);
+});
+
+test("what was refunded counts once, whether this browser or another device has signed it", () => {
+  const refund = { recipient: "buyer", reference: "refund:A" };
+  const payload = (amount, more = {}) => ({ recipient: "buyer", amount, paymentReference: "refund:A", ...more });
+  const payment = (txid, amount, state = "pending", more = {}) => ({ txid, state, transfer: { payload: payload(amount, more) } });
+  const record = (txid, amount, more = {}, senderAddress = "shop") => ({ txid, senderAddress, payload: payload(amount, more) });
+  const sum = (payments, records) => refundedOf(refund, "shop", payments, records);
+  assert.equal(sum([], []), 0n);
+  assert.equal(sum([payment("a", "3")], []), 3n);
+  assert.equal(sum([payment("a", "3")], [record("a", "3")]), 3n);
+  assert.equal(sum([payment("a", "3")], [record("a", "5"), record("b", "4")]), 7n, "its own word counts");
+  assert.equal(sum([payment("a", "3", "refused")], []), 0n);
+  const others = [{ recipient: "other" }, { paymentReference: "refund:B" }, { paymentReference: undefined }];
+  for (const other of others) assert.equal(sum([payment("a", "3", "pending", other)], [record("b", "3", other)]), 0n);
+  assert.equal(sum([], [record("b", "3", {}, "other")]), 0n);
+});
