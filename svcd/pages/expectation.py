@@ -4,7 +4,7 @@ Estimated from the fees of the waiting transfers (svcd/node/fee_histogram.py); t
 /rpc/fees.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from twisted.web.template import Tag
@@ -91,6 +91,12 @@ def seconds_per_block(sources: Sources) -> int | None:
     if usual is None or sources.peers.behind() or sources.now - newest_at(sources) > 1000 * IDLE_BLOCKS * usual:
         return None
     return usual
+
+
+def script_timing(sources: Sources) -> Mapping[str, int | None]:
+    """What ``expectation.mjs`` reads, so that it promises no time where :func:`seconds_per_block` is None."""
+    usual = usual_seconds(sources)
+    return {"blockSeconds": usual, "idleSeconds": None if usual is None or sources.every else IDLE_BLOCKS * usual}
 
 
 def expected_time(sources: Sources, blocks: int) -> Message | None:

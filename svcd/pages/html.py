@@ -59,8 +59,8 @@ def about_time(seconds: int) -> Message:
     """A duration as people say it, rounded up: ``less than a minute``, ``about 12 minutes``, ``about 3 hours``."""
     count, is_hours = _rounded_up(seconds)
     if is_hours:
-        return message("script.hours", count=count)
-    return message("script.under-a-minute") if seconds < 60 else message("script.minutes", count=count)
+        return message("frame.hours", count=count)
+    return message("frame.under-a-minute") if seconds < 60 else message("frame.minutes", count=count)
 
 
 def in_time(seconds: int) -> Message:

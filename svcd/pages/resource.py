@@ -11,6 +11,7 @@ from twisted.web.resource import Resource
 from svcd.pages.api_reference import ApiReferencePage
 from svcd.pages.checkout import CheckoutPage
 from svcd.pages.error_pages import error_page
+from svcd.pages.expectation import script_timing
 from svcd.pages.explorer import AddressPage, BlockPage, BlocksPage, PeersPage, TransactionPage
 from svcd.pages.layout import CachedPage, Layout, Page
 from svcd.pages.mempool_page import MempoolPage
@@ -75,7 +76,7 @@ def pages_resource(sources: Sources, hosts: PageHosts | None, catalogues: Catalo
     """
     files, texts = static_files(), catalogues or load(unit=sources.params.unit)
     layout = Layout(sources.params, sources.peers, url=files.url)
-    scripted = ScriptedPages(layout, files, sources.links)
+    scripted = ScriptedPages(layout, files, sources.links, script_timing(sources))
     pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), scripted, files]
 
     def made(site: SiteContext, describe: Describe) -> Resource:

@@ -4,7 +4,6 @@ A browser may keep a file with such a name for ever and never ask again. Every f
 it is served as it is in the folder ``static`` (docs/pages.md "Files").
 """
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from svcd.pages.layout import Layout
 from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.representations import Negotiated
 from svcd.pages.routes import FILE_NAME, HTML, VARY, WALLET_HEADERS, WORKER_HEADERS, page
-from svcd.pages.texts import SCRIPT, Catalogue
+from svcd.pages.texts import SCRIPT, Catalogue, in_script
 from svcd.web.responses import NO_ROUTE, Cached, Headers, HttpError
 
 _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
@@ -42,7 +41,7 @@ WALLET_SCRIPT: Final = "wallet-script"
 """The section of the texts that the scripts of the wallet need, and those of the till."""
 TILL_SCRIPT: Final = "till-script"
 """The section of the texts that only the scripts of the till need."""
-_NO_POLICY: Final = '<script type="application/json" id="link-policy">{}</script>'
+_NO_DATA: Final = '<script type="application/json" id="site-data">{}</script>'
 _PREFIX: Final = "/static/"
 _DRAWN_LETTER: Final = re.compile(rb"<path .*/>")
 _LETTER: Final = (
@@ -52,6 +51,10 @@ _LETTER: Final = (
 _REFERENCE: Final = re.compile(rb'"/static/([a-z0-9.-]+)"')
 _PLAIN: Final[Headers] = ((b"Cache-Control", b"no-cache"),)
 _HASHED: Final[Headers] = ((b"Cache-Control", b"public, max-age=31536000, immutable"),)
+
+
+Timing = Mapping[str, int | None]
+"""See :func:`~svcd.pages.expectation.script_timing`."""
 
 
 class StaticFiles:
@@ -143,17 +146,18 @@ def _negotiated(name: str, data: bytes, headers: Headers) -> Negotiated:
     return Negotiated(data, kind, (*policy, *headers), revalidated=True)
 
 
-def wallet_html(template: str, catalogue: Catalogue, links: str = "{}", *more: str) -> bytes:
+def wallet_html(template: str, catalogue: Catalogue, data: str = "{}", *more: str) -> bytes:
     """The page of the wallet, or another such page, in a language.
 
-    ``links`` is the JSON of the link policy; ``more`` are sections of texts that the scripts of another page need.
+    ``data`` is JSON of what the scripts need of the node; ``more`` are sections of texts that the scripts of another
+    page need.
     """
     scripts = catalogue.for_scripts(SCRIPT, WALLET_SCRIPT, *more)
     texts = f'<script type="application/json" id="texts">{scripts}</script>\n'
     unit = "" if catalogue.unit == DEFAULT_UNIT else f' data-unit="{catalogue.unit}"'
     filled = catalogue.fill(template).replace('<html lang="en">', f'<html lang="{catalogue.language}"{unit}>', 1)
-    judging = filled.replace(_NO_POLICY, _NO_POLICY.replace("{}", links), 1)
-    return judging.replace("</body>", f"{texts}</body>", 1).encode("utf-8")
+    told = filled.replace(_NO_DATA, _NO_DATA.replace("{}", data), 1)
+    return told.replace("</body>", f"{texts}</body>", 1).encode("utf-8")
 
 
 @frozen
@@ -165,11 +169,12 @@ class StaticPage:
 
 @define
 class _ScriptedPage:
-    """A page of which a script makes what people see, with the link policy and the warnings about the node."""
+    """A page of which a script makes what people see, with data for it and the warnings about the node."""
 
     _layout: Layout
     _html: str
     _links: LinkPolicySource
+    _timing: Timing
     _headers: Headers
     _texts: tuple[str, ...] = ()
     """Sections of texts that the page needs beside those of the wallet."""
@@ -181,17 +186,17 @@ class _ScriptedPage:
         return drawn.get((self._layout.warning(), links), lambda: self._draw(catalogue, links))
 
     def _draw(self, catalogue: Catalogue, links: LinkPolicy) -> Negotiated:
-        # Addresses and hosts contain nothing that has to be escaped in HTML.
-        html = wallet_html(self._html, catalogue, json.dumps(links.script_data), *self._texts)
+        data = in_script({**links.script_data, **self._timing})
+        html = wallet_html(self._html, catalogue, data, *self._texts)
         return Negotiated(self._layout.insert_warnings(html, catalogue), HTML, (*self._headers, VARY))
 
 
 class ScriptedPages:
     """The wallet and the till, which are the same for every client of one language."""
 
-    def __init__(self, layout: Layout, files: StaticFiles, links: LinkPolicySource) -> None:
-        self._wallet = _ScriptedPage(layout, files.html(PAGE), links, WALLET_HEADERS)
-        self._till = _ScriptedPage(layout, files.html(TILL_PAGE), links, (), (TILL_SCRIPT,))
+    def __init__(self, layout: Layout, files: StaticFiles, links: LinkPolicySource, timing: Timing) -> None:
+        self._wallet = _ScriptedPage(layout, files.html(PAGE), links, timing, WALLET_HEADERS)
+        self._till = _ScriptedPage(layout, files.html(TILL_PAGE), links, timing, (), (TILL_SCRIPT,))
 
     @page("/wallet/", "The wallet", cost=1)
     def wallet(self) -> StaticPage:

@@ -111,11 +111,16 @@ class Catalogue:
                 for key, forms in self.texts.items()
                 if key.partition(".")[0] in sections
             }
-            encoded = json.dumps(chosen, ensure_ascii=False, separators=(",", ":"))
-            for character in "<>&":
-                encoded = encoded.replace(character, f"\\u{ord(character):04x}")
-            self._for_scripts[sections] = encoded
+            self._for_scripts[sections] = in_script(chosen)
         return self._for_scripts[sections]
+
+
+def in_script(value: object) -> str:
+    """``value`` as JSON in which nothing has to be escaped in HTML."""
+    encoded = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&":
+        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
+    return encoded
 
 
 class Catalogues:

@@ -59,7 +59,7 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
     chain.pay(FAUCET, buyer.address, 3 * COIN)
     page.wait_for_selector("#receive-arriving >> text=3 SVC are arriving")
     wallet.navigate("Wallet")
-    page.wait_for_selector("#home-incoming >> text=3 SVC more are arriving")
+    page.wait_for_selector("#home-incoming >> text=3 SVC more are arriving. Waits for the next block.")
     assert "Arriving" in wallet.tell("#home-transfers")
     assert not page.is_visible("#home-empty")
     assert "2.5 SVC" in wallet.tell("#home-open")

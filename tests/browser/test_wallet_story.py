@@ -79,6 +79,7 @@ def test_from_the_first_visit_to_a_settled_payment(watched: Watched, chain: Chai
     txid = wallet.tell("#payment-txid")
     chain.node.mine(1)
     wallet.state("confirming", confirmations=1)
+    assert wallet.tell("#payment-state") == "Waits for the next block: 1 of 3 confirmations."
     found = chain.node.ok(chain.node.get(f"/rpc/transaction/{txid}"))["transaction"]
     assert found["payload"] == {"recipient": SHOP, "amount": "2550000000", "paymentReference": order}
     assert (found["senderAddress"], found["fee"]) == (address, "10000")
@@ -86,6 +87,11 @@ def test_from_the_first_visit_to_a_settled_payment(watched: Watched, chain: Chai
     wallet.state("confirming", confirmations=2)
     chain.node.mine(1)
     wallet.state("confirmed", confirmations=3)
+    assert wallet.tell("#payment-state") == "The payment is confirmed: it has 3 confirmations."
+    chain.node.mine(2)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    wallet.state("confirmed", confirmations=5)
+    assert wallet.tell("#payment-state") == "The payment is confirmed: it has 5 confirmations."
     assert page.title() == "Paid · SVC"
 
     # The history

@@ -54,7 +54,7 @@ class Document(HTMLParser):
         self.loads += [value for name, value in found.items() if (tag, name) in LOADS]
         self.ids += [found["id"]] if "id" in found else []
         if tag == "script":
-            data = found.get("type") == "application/json" and found.get("id") in ("texts", "link-policy")
+            data = found.get("type") == "application/json" and found.get("id") in ("texts", "site-data")
             assert found.keys() == {"type", "src"} or data
         assert tag != "style"
         if tag not in VOID:

@@ -71,7 +71,7 @@ def test_placeholders_and_forms() -> None:
     assert rendered(german, message("script.confirmations", count=1_000)) == "1\u202f000 Bestätigungen"
     shown = message("checkout.back", host=tag("bdi", "<shop>"))
     assert rendered(german, shown) == "Zurück zu <bdi>&lt;shop&gt;</bdi>"
-    nested = message("checkout.takes", time=message("script.minutes", count=12), count=12)
+    nested = message("checkout.takes", time=message("frame.minutes", count=12), count=12)
     assert rendered(english, nested) == "Once sent, the payment takes about 12 minutes (12 confirmations)."
     title = tag("p", title=message("checkout.title", state="Paid", amount='"1"'))
     assert flattened(title, english) == b'<p title="Paid: &quot;1&quot;"></p>'

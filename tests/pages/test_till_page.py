@@ -6,7 +6,7 @@ from collections.abc import Callable
 from svcd.pages.link_policy import LinkPolicy
 from tests.pages.conftest import Shown, show
 from tests.pages.reading import Document
-from tests.rpc.node import Node
+from tests.rpc.node import PARAMS, Node
 
 
 def told(page: Document, name: str) -> dict[str, object]:
@@ -21,7 +21,21 @@ def test_it_knows_the_shops_of_the_site(open_node: Callable[..., Node]) -> None:
     node = open_node()
     policy = LinkPolicy(frozenset([node.address("bob")]), only=True)
     page = show(node, links=lambda: policy).see("/till/")
-    assert told(page, "link-policy") == {"recipients": [node.address("bob")], "returnHosts": [], "only": True}
+    expected = {"recipients": [node.address("bob")], "returnHosts": [], "only": True}
+    assert told(page, "site-data").items() >= expected.items()
+
+
+def test_it_and_the_wallet_promise_no_time_that_the_checkout_does_not(open_node: Callable[..., Node]) -> None:
+    usual = PARAMS.slots_per_block * PARAMS.slot_seconds
+    for options, timing in (
+        ({}, (usual, 5 * usual)),
+        ({"on_demand": True}, (None, None)),
+        ({"on_demand": True, "every": 60}, (60, None)),
+    ):
+        shown = show(open_node(), **options)
+        for path in ("/wallet/", "/till/"):
+            data = told(shown.see(path), "site-data")
+            assert (data["blockSeconds"], data["idleSeconds"]) == timing
 
 
 def test_only_it_has_the_texts_of_its_scripts(still: Shown) -> None:

@@ -88,7 +88,7 @@ def test_scripts_neither_parse_html_nor_leave_the_origin(page: str) -> None:
 
 @both_pages
 def test_the_page_has_nothing_inline(page: str) -> None:
-    data = '<script type="application/json" id="link-policy">'
+    data = '<script type="application/json" id="site-data">'
     assert re.findall("<script[^>]*>", HTML[page]) == [f'<script type="module" src="/static/{page}.mjs">', data]
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|https?://", HTML[page])
 

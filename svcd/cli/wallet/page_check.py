@@ -25,9 +25,9 @@ _LINE: Final = re.compile("([0-9a-f]{64})  (/[ -~]+)")
 _MAX_LIST: Final = 64 * 1024
 _MAX_FILE: Final = 1024 * 1024
 _OK: Final = 200
-_POLICY_DATA: Final = re.compile(rb'(<script type="application/json" id="link-policy">)([^<]*)(</script>)')
+_SITE_DATA: Final = re.compile(rb'(<script type="application/json" id="site-data">)([^<]*)(</script>)')
 _UNIT: Final = re.compile(rb'(<html lang="[A-Za-z-]{2,20}") data-unit="[A-Za-z]{1,12}">')
-_POLICY_MEMBERS: Final = {"recipients", "returnHosts", "only"}
+_SITE_MEMBERS: Final = {"recipients", "returnHosts", "only", "shopNames", "blockSeconds", "idleSeconds"}
 
 
 @click.command("page-check")
@@ -104,7 +104,7 @@ def _served(session: Session, url: str, path: str, language: str) -> Fetched:
 
 
 def without_data(html: bytes) -> bytes:
-    """The page without what the coins are called, and with the list of an operator's shops left empty.
+    """The page without what the coins are called, and with what it says of the operator's shops and blocks left empty.
 
     Both are data that no browser runs.
     """
@@ -114,7 +114,7 @@ def without_data(html: bytes) -> bytes:
             value = json.loads(match[2])
         except ValueError:
             return match[0]
-        known = isinstance(value, dict) and value.keys() == _POLICY_MEMBERS
+        known = isinstance(value, dict) and value.keys() == _SITE_MEMBERS
         return match[1] + b"{}" + match[3] if known else match[0]
 
-    return _POLICY_DATA.sub(emptied, _UNIT.sub(rb"\1>", html, count=1), count=1)
+    return _SITE_DATA.sub(emptied, _UNIT.sub(rb"\1>", html, count=1), count=1)

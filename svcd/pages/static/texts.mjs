@@ -45,15 +45,8 @@ function locale() {
 export const localTime = (time, dateStyle = "medium") =>
   new Date(time).toLocaleString(locale(), { dateStyle, timeStyle: "short" });
 
-/** A duration as people say it, rounded up: "less than a minute", "about 12 minutes", "about 3 hours".
- * @type {(seconds: number) => string} */
-export function aboutTime(seconds) {
-  const minutes = Math.ceil(Math.max(seconds, 0) / 60);
-  if (minutes > 120) return message("script.hours", { count: Math.ceil(minutes / 60) });
-  return seconds < 60 ? message("script.under-a-minute") : message("script.minutes", { count: minutes });
-}
-
-/** What is left of a duration, as aboutTime says it; of one until a deadline, rounded by Math.floor.
+/** What is left of a duration, rounded up: "Less than a minute left", "About 12 minutes left", "About 3 hours left"; of one
+ * until a deadline rounded by Math.floor.
  * @type {(seconds: number, round?: (number: number) => number) => string} */
 export function timeLeft(seconds, round = Math.ceil) {
   const minutes = round(Math.max(seconds, 0) / 60);

@@ -7,6 +7,7 @@ import { judgedLink } from "./link-policy.mjs";
 import { isDepth } from "./orders.mjs";
 import { must } from "./problem.mjs";
 import { message } from "./texts.mjs";
+import { siteData } from "./site-data.mjs";
 import { newOrder, pricesIn, referenceOf, slugOf, tillOf, uriOf } from "./till-orders.mjs";
 import { parseUri } from "./uri.mjs";
 import { byId, judged, onSubmit, show, tell, write } from "./wallet-dom.mjs";
@@ -45,7 +46,7 @@ function ruleIn() {
 function settingsIn(network) {
   const recipient = judged(field("setup-recipient"), (text) => {
     checkAddress(text, network);
-    const policy = JSON.parse(byId("link-policy").textContent ?? "");
+    const policy = siteData();
     judgedLink({ recipient: text, label: null, returnUrl: null }, policy);
     return text;
   });

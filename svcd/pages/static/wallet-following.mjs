@@ -2,16 +2,16 @@
 
 import { byId, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins } from "./digits.mjs";
-import { blockSeconds } from "./built-in.mjs";
+import { blocksLeft } from "./expectation.mjs";
 import { hasFallen } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
 import { signedOf } from "./signed.mjs";
-import { message, timeLeft } from "./texts.mjs";
+import { message } from "./texts.mjs";
 import { returnUrlOf } from "./uri.mjs";
 import { visible } from "./visible.mjs";
 
-/** @import { Network } from "./networks.mjs" */
+/** @import { View } from "./node.mjs" */
 /** @import { Payment, PaymentState } from "./paying.mjs" */
 /** @import { Wallet } from "./wallet.mjs" */
 
@@ -35,13 +35,14 @@ const BADGES = {
   signed: ["warn", "wallet-script.badge-signed"],
 };
 
-/** @type {(payment: Payment, network: Network) => string} */
-function sentence({ state, confirmations: done, wanted: count }, network) {
+/** What is told of a payment; `view` is what is known of the node, or null.
+ * @type {(payment: Payment, view: View | null) => string} */
+function sentence({ state, confirmations: done, wanted: count }, view) {
   if (state === "signed") return message("wallet-script.signed");
   if (state === "refused") return message("wallet-script.refused");
-  if (state === "confirmed") return message("wallet-script.confirmed", { done, count });
-  const left = timeLeft((count - done) * blockSeconds(network));
-  if (state === "pending") return message("wallet-script.pending", { left, done, count });
+  // More than was asked for would read as if that was still missing.
+  if (state === "confirmed") return message("wallet-script.confirmed", { count: done });
+  const left = blocksLeft(count - done, view);
   return message("wallet-script.confirming", { left, done, count });
 }
 
@@ -121,7 +122,7 @@ export class Following {
    * @type {(handIn: boolean) => Promise<void>} */
   #follow(handIn) {
     this.#poller?.end();
-    const { attention, paying } = this.#app;
+    const { attention, node, paying } = this.#app;
     const poller = new Poller(
       async () => {
         if (this.#payment === null) return true;
@@ -130,10 +131,11 @@ export class Following {
         // What was signed is handed in even if the person goes to another tab at once.
         const payment = await (before.state === "signed" ? attention.urgently(asking) : asking());
         const why = payment.state === "refused" ? await paying.whyNotAgain(payment) : undefined;
+        const view = ["pending", "confirming"].includes(payment.state) ? await node.view() : null;
         if (this.#poller !== poller) return true;
         handIn = payment.state !== "refused";
         this.#why = why;
-        this.#fill(payment);
+        this.#fill(payment, view);
         if (payment.problem?.code === "rejected") this.#adviseFee(poller);
         if (payment.state === "refused") return why === null || SLOW;
         return payment.state === "confirmed" ? SLOW : false;
@@ -157,8 +159,8 @@ export class Following {
     byId("payment-advice").hidden = false;
   }
 
-  /** @type {(payment: Payment) => void} */
-  #fill(payment) {
+  /** @type {(payment: Payment, view?: View | null) => void} */
+  #fill(payment, view = null) {
     this.#payment = payment;
     const { state, transfer, txid, confirmations, wanted, problem, label, returnUrl, signedAt, blockTime } = payment;
     const { payload, fee } = transfer;
@@ -172,7 +174,7 @@ export class Following {
     write(badge, message(words));
     const where = byId("payment-state");
     Object.assign(where.dataset, { state, confirmations, wanted });
-    write(where, sentence(payment, this.#app.network));
+    write(where, sentence(payment, view));
     const fall = newsOfFall(payment);
     write(byId("payment-fallen"), fall);
     byId("payment-fallen").hidden = fall === "";

@@ -2,12 +2,12 @@
 
 import { byId, onClick, onCopy, say, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins, UNIT } from "./digits.mjs";
-import { blockSeconds } from "./built-in.mjs";
+import { blocksLeft } from "./expectation.mjs";
 import { startChecking } from "./wallet-checking.mjs";
 import { fill, sayBeginning, unsettled, waitingElsewhere, withOwn } from "./wallet-lists.mjs";
 import { underWay } from "./review.mjs";
 import { Poller } from "./polling.mjs";
-import { aboutTime, message } from "./texts.mjs";
+import { message } from "./texts.mjs";
 import { wireNumber } from "./units.mjs";
 
 /** @import { TransferRecord } from "./node.mjs" */
@@ -73,7 +73,7 @@ export function enterHome(app) {
       const leaving = underWay(payments);
       say(byId("home-waiting"), leaving === 0n ? "" : message("wallet-script.on-the-way-out", { amount: coins(leaving) }));
       const coming = arriving(waiting, own);
-      say(byId("home-incoming"), coming === 0n ? "" : message("wallet-script.more-arriving", { amount: coins(coming), time: aboutTime(blockSeconds(app.network)) }));
+      say(byId("home-incoming"), coming === 0n ? "" : message("wallet-script.more-arriving", { amount: coins(coming), left: blocksLeft(1, view) }));
       say(byId("home-open-what"), open === null ? "" : openPayment(open.amount));
       byId("home-open").hidden = open === null;
       const latest = latestOf(payments, waiting, transfers).slice(0, LATEST);
@@ -129,7 +129,8 @@ export function enterReceive(app) {
   let arrived = 0n;
   const poller = new Poller(
     async () => {
-      const [waiting, { transfers }, missing] = await Promise.all([
+      const [view, waiting, { transfers }, missing] = await Promise.all([
+        app.node.view(),
         app.node.waiting(address),
         app.node.transfers(address),
         app.spending.missing(),
@@ -144,7 +145,7 @@ export function enterReceive(app) {
       const coming = arriving(waiting, address);
       const sentences = [
         arrived > 0n && message("wallet-script.arrived", { amount: coins(arrived) }),
-        coming > 0n && message("wallet-script.are-arriving", { amount: coins(coming), time: aboutTime(blockSeconds(network)) }),
+        coming > 0n && message("wallet-script.are-arriving", { amount: coins(coming), left: blocksLeft(1, view) }),
       ];
       say(byId("receive-arriving"), sentences.filter(Boolean).join(" "));
       showMissing(missing);

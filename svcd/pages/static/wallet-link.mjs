@@ -2,7 +2,7 @@
 
 import { judgedLink } from "./link-policy.mjs";
 import { parseUri, returnUrlInSearch, untilInSearch, uriInSearch, uriInText } from "./uri.mjs";
-import { byId } from "./wallet-dom.mjs";
+import { siteData } from "./site-data.mjs";
 
 /** @import { Network } from "./networks.mjs" */
 /** @import { LinkRequest } from "./uri.mjs" */
@@ -15,8 +15,7 @@ export function linkOf(text, network) {
   const uri = uriInSearch(query, network);
   if (uri === null) return null;
   const [returnUrl, until] = [returnUrlInSearch(query), untilInSearch(query)];
-  const policy = JSON.parse(byId("link-policy").textContent ?? "");
-  return judgedLink({ ...parseUri(uri, network, { amountMayBeMissing: true }), returnUrl, until }, policy);
+  return judgedLink({ ...parseUri(uri, network, { amountMayBeMissing: true }), returnUrl, until }, siteData());
 }
 
 /** The text of the link that was pasted or scanned, for the fragment; throws what is wrong with it.

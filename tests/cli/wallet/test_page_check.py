@@ -110,7 +110,7 @@ def changed_in(answers: dict[bytes, tuple[dict[str, str], bytes]], path: bytes, 
     [
         (b"/wallet/ en", b"<main", b"<main><script></script", "/wallet/ en differs"),
         (b"/wallet/ de", b"</body>", b"</body> ", "/wallet/ de differs"),
-        (b"/wallet/ en", b'id="link-policy">{}', b'id="link-policy">{"other":1}', "/wallet/ en differs"),
+        (b"/wallet/ en", b'id="site-data">{}', b'id="site-data">{"other":1}', "/wallet/ en differs"),
         (b"wallet[.].*mjs", b"const", b"let", "mjs differs"),
         (b"light-worker", b"const", b"let", "mjs differs"),
         (b"bip39-english", b"zoo", b"zzz", "txt differs"),
@@ -159,7 +159,7 @@ def test_the_unit_of_a_network_is_no_difference(terminal: Terminal, listed: Path
 
 
 def test_the_links_of_an_operator_are_no_difference() -> None:
-    start, end = b'<script type="application/json" id="link-policy">', b"</script>"
+    start, end = b'<script type="application/json" id="site-data">', b"</script>"
     for data in (b'{"recipients": ["svc1q"], "returnHosts": [], "only": true}', b"{}"):
         assert without_data(start + data + end) == start + (b"{}" if data != b"{}" else data) + end
     for data in (b"alert(1)", b'{"recipients": []}', b"[]"):

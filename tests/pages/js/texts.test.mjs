@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { aboutTime, localTime, message, timeLeft } from "../../../svcd/pages/static/texts.mjs";
+import { localTime, message, timeLeft } from "../../../svcd/pages/static/texts.mjs";
 
 test("a text with its values", () => {
   assert.equal(message("script.confirmations", { count: 1 }), "1 confirmation");
@@ -18,10 +18,9 @@ test("a text or a value that is missing is a fault of the program", () => {
 });
 
 test("durations", () => {
-  const said = [-5, 59, 60, 61, 7_200, 7_201].map(aboutTime);
-  const [soon, hours] = ["less than a minute", "about 3 hours"];
-  assert.deepEqual(said, [soon, soon, "about a minute", "about 2 minutes", "about 120 minutes", hours]);
-  assert.deepEqual([0, 720, 86_400].map((seconds) => timeLeft(seconds)), ["Less than a minute left", "About 12 minutes left", "About 24 hours left"]);
+  const said = [-5, 59, 60, 61, 7_200, 7_201].map((seconds) => timeLeft(seconds));
+  const [soon, rounded] = ["Less than a minute left", ["About 2 minutes left", "About 120 minutes left", "About 3 hours left"]];
+  assert.deepEqual(said, [soon, soon, "About a minute left", ...rounded]);
   const untilDeadline = [-5, 59, 119, 779, 7_259, 10_799].map((seconds) => timeLeft(seconds, Math.floor));
   const minutes = ["About a minute left", "About 12 minutes left", "About 120 minutes left", "About 2 hours left"];
   assert.deepEqual(untilDeadline, ["Less than a minute left", "Less than a minute left", ...minutes]);
