@@ -3,7 +3,8 @@
 What a page may never need it imports when it does, by ``import("./name.mjs")``: that is a bundle of its own. It has its
 own copies of the modules that both need, so what an ``instanceof`` tells must not pass between them.
 
-Scripts and style sheets go to browsers without comments and indentation, which only readers need.
+Scripts, style sheets and the pages of wallet and till go to browsers without comments and indentation, which only
+readers need.
 """
 
 import re
@@ -14,6 +15,7 @@ from typing import Final
 _BLOCK_COMMENT: Final = re.compile(r"^[ \t]*/\*(?!!).*?\*/[ \t]*\n", re.MULTILINE | re.DOTALL)
 _CAST: Final = re.compile(r"/\*\* @type \{[^\n]*?\} \*/ ?")
 """What tells a type within a line."""
+_HTML_COMMENT: Final = re.compile(r"<!--.*?-->\n", re.DOTALL)
 _LINE_COMMENT: Final = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 _MARGIN: Final = re.compile(r"^[ \t]+|^\n", re.MULTILINE)
 _IMPORT: Final = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([a-z0-9-]+\.mjs)";$', re.MULTILINE)
@@ -48,6 +50,11 @@ def bundle(sources: Mapping[str, str], entry: str) -> str:
 def style_sheet(source: str) -> str:
     """A style sheet without comments that fill lines, empty lines and indentation."""
     return _MARGIN.sub("", _BLOCK_COMMENT.sub("", source))
+
+
+def static_page(source: str) -> str:
+    """A page without comments and indentation."""
+    return _MARGIN.sub("", _HTML_COMMENT.sub("", source))
 
 
 def _visit(sources: Mapping[str, str], name: str, importers: tuple[str, ...], order: list[str]) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from attrs import define, field, frozen
 
 from svcd.chain.params import DEFAULT_UNIT
-from svcd.pages.bundles import bundle, imported_modules, style_sheet
+from svcd.pages.bundles import bundle, imported_modules, static_page, style_sheet
 from svcd.pages.layout import Layout
 from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.representations import Negotiated
@@ -107,7 +107,7 @@ class StaticFiles:
 
     def html(self, name: str) -> str:
         """The page called ``name`` from the folder of this module, with the paths of its files as they are now."""
-        return self._linked(self._pages[name]).decode("utf-8")
+        return static_page(self._linked(self._pages[name]).decode("utf-8"))
 
     def linked_from(self, html: str) -> dict[str, bytes]:
         """The files that a page refers to, and those that these refer to, by their paths."""

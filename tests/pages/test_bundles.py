@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from svcd import pages
-from svcd.pages.bundles import bundle, imported_modules, style_sheet
+from svcd.pages.bundles import bundle, imported_modules, static_page, style_sheet
 from svcd.pages.static_files import static_files
 from tests.programs import needs
 
@@ -74,6 +74,11 @@ def test_what_is_imported_later_is_a_bundle_of_its_own() -> None:
     assert "export const twice = (number)" in exported
     assert "export class Counter" in exported
     assert "export const seen" not in exported
+
+
+def test_a_page_has_neither_comments_nor_indentation() -> None:
+    made = static_page("<!-- Of a\n page. -->\n<p>\n  <b>one</b>\n\n  two\n</p>\n")
+    assert made == "<p>\n<b>one</b>\ntwo\n</p>\n"
 
 
 def test_a_licence_stays_with_the_code() -> None:
