@@ -40,8 +40,9 @@ class LinkPolicy:
 
     @property
     def script_data(self) -> dict[str, object]:
-        """What ``link-policy.mjs`` reads."""
-        return {"recipients": sorted(self.recipients), "returnHosts": sorted(self.return_hosts), "only": self.only}
+        """What ``link-policy.mjs`` reads, and the names that the wallet shows."""
+        lists = {"recipients": sorted(self.recipients), "returnHosts": sorted(self.return_hosts)}
+        return {**lists, "only": self.only, "shopNames": dict(self.shop_names)}
 
 
 LinkPolicySource = Callable[[], LinkPolicy]

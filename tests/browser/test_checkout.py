@@ -285,6 +285,7 @@ def test_it_leads_to_the_wallet_which_shows_the_same(wallet: WalletPage, account
     wallet.may_sign()
     assert (wallet.tell("#review-recipient"), wallet.tell("#review-reference")) == (SHOP, order)
     assert (wallet.shown("#review-amount"), wallet.tell("#review-label")) == ("2.5", "Tea & cake")
+    assert wallet.tell("#review-shop-value") == "Tea & Cake (as this site calls it, not signed)"
     shop.click("#sign")
     wallet.state("pending", wanted=2)
     page = wallet.watched.go(checkout_path(order))

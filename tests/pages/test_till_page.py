@@ -38,6 +38,13 @@ def test_it_and_the_wallet_promise_no_time_that_the_checkout_does_not(open_node:
             assert (data["blockSeconds"], data["idleSeconds"]) == timing
 
 
+def test_names_of_shops_cannot_leave_the_data_of_the_page(open_node: Callable[..., Node]) -> None:
+    names = {"svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc": "</script><b>Tea & Cake"}
+    page = show(open_node(), links=lambda: LinkPolicy(shop_names=names)).see("/wallet/")
+    assert told(page, "site-data")["shopNames"] == names
+    assert "<b>" not in page.source
+
+
 def test_only_it_has_the_texts_of_its_scripts(still: Shown) -> None:
     assert "till-script.late-text" in told(still.see("/till/"), "texts")
     assert "till-script.late-text" not in told(still.see("/wallet/"), "texts")

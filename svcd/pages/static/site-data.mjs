@@ -4,5 +4,5 @@
 /** @import { Timing } from "./expectation.mjs" */
 
 /** The data of the page; throws a SyntaxError if there are none.
- * @type {() => LinkPolicy & Timing} */
+ * @type {() => LinkPolicy & Timing & { shopNames: Record<string, string> }} */
 export const siteData = () => JSON.parse(document.getElementById("site-data")?.textContent ?? "");

@@ -10,6 +10,7 @@ import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
 import { spendable } from "./review.mjs";
+import { siteData } from "./site-data.mjs";
 import { possibleAmounts } from "./transaction.mjs";
 import { CONFIRMATIONS } from "./transfer-kind.mjs";
 import { formatAmount } from "./units.mjs";
@@ -272,7 +273,12 @@ export class Spending {
   }
 
   #fill() {
-    const { recipient, amount, reference, label, until = null } = this.#reviewed;
+    const { recipient, amount, reference, label, listed = true, until = null } = this.#reviewed;
+    // As in the checkout: beside a link that this site has not made the name of a shop would vouch for it.
+    const shop = listed ? siteData().shopNames[recipient] : undefined;
+    write(byId("review-shop"), visible(shop ?? ""));
+    byId("review-shop").dir = "auto";
+    byId("review-shop-name").hidden = byId("review-shop-value").hidden = shop === undefined;
     writeAmount(byId("review-amount"), amount);
     write(byId("review-recipient"), recipient);
     write(byId("review-reference"), reference ?? message("wallet-script.none"));
