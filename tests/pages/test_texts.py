@@ -164,7 +164,7 @@ def bundled(entry: str) -> set[str]:
     return found
 
 
-WALLET_PARTS = ("wallet-history.mjs", "wallet-scan.mjs", "wallet-transfer.mjs")
+WALLET_PARTS = ("wallet-devnet.mjs", "wallet-history.mjs", "wallet-scan.mjs", "wallet-transfer.mjs")
 """Parts of the wallet that are loaded later."""
 
 
@@ -201,7 +201,7 @@ DETAILS = {
     ]
 }
 """They say in English what is wrong with an answer or a proof; the pages say it in a sentence of their own."""
-NAMES = {"Mainnet", "Devnet", "Problem", "Ed25519"}
+NAMES = {"Mainnet", "Devnet", "Problem", "Ed25519", "svc devnet faucet"}
 
 
 def test_scripts_have_no_texts_of_their_own() -> None:
@@ -222,7 +222,7 @@ def test_scripts_have_no_texts_of_their_own() -> None:
 
 NOT_TEXTS = re.compile(
     r"\b(?:svcd?1[a-z0-9]+(?:…[a-z0-9]+)?|[0-9a-f]{8,}(?:…[0-9a-f]{8})?|[0-9a-f]{8}…|SVC(?:-TEST)?|UTC|JSON|Devnet|kB|MB|"
-    r"svc wallet|web\+svc|order-1|https?://\S+|shop\.example|127\.0\.0\.1)\b"
+    r"svc wallet|svc node mine|web\+svc|order-1|https?://\S+|shop\.example|127\.0\.0\.1)\b"
 )
 """Hashes, addresses, names and units, and what the test itself says."""
 SPOKEN = ("aria-label", "title", "placeholder", "alt", "data-busy", "data-label", "data-chart")

@@ -5,6 +5,7 @@ import { coins, UNIT } from "./digits.mjs";
 import { blocksLeft } from "./expectation.mjs";
 import { startChecking } from "./wallet-checking.mjs";
 import { fill, sayBeginning, unsettled, waitingElsewhere, withOwn } from "./wallet-lists.mjs";
+import { offerCoins } from "./wallet-part.mjs";
 import { underWay } from "./review.mjs";
 import { Poller } from "./polling.mjs";
 import { message } from "./texts.mjs";
@@ -47,6 +48,7 @@ function openPayment(amount) {
  * @type {(app: Wallet) => () => void} */
 export function enterHome(app) {
   show("home");
+  offerCoins(app);
   const own = app.keyfile.address;
   const live = byId("home-live");
   let left = false;

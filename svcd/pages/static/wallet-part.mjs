@@ -37,6 +37,15 @@ export function enterHistory(app) {
   return enterPart(byId("history-error"), import("./wallet-history.mjs"), ({ follow }, page) => follow(app, page));
 }
 
+/** Offer the coins of a devnet, and say how blocks come there.
+ * @type {(app: Wallet) => void} */
+export function offerCoins(app) {
+  if (app.network.name !== "devnet") return;
+  const loading = loaded(import("./wallet-devnet.mjs")).then(({ offer }) => offer(app, { tell, onClick }));
+  // The wallet works without it.
+  loading.catch(() => {});
+}
+
 /** Show a transfer that was not signed here; gives what ends that.
  * @type {(app: Wallet, txid: string) => () => void} */
 export function enterTransfer(app, txid) {

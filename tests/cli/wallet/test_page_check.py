@@ -49,6 +49,7 @@ def test_a_node_serves_the_page_of_its_release(terminal: Terminal, node: Node, l
         "qr",
         "qr-reader",
         "mnemonic",
+        "wallet-devnet",
         "wallet-history",
         "wallet-scan",
         "wallet-transfer",
