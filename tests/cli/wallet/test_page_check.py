@@ -161,8 +161,9 @@ def test_the_unit_of_a_network_is_no_difference(terminal: Terminal, listed: Path
 
 def test_the_links_of_an_operator_are_no_difference() -> None:
     start, end = b'<script type="application/json" id="site-data">', b"</script>"
-    for data in (b'{"recipients": ["svc1q"], "returnHosts": [], "only": true}', b"{}"):
-        assert without_data(start + data + end) == start + (b"{}" if data != b"{}" else data) + end
+    shops = b'"recipients":["svc1q"],"returnHosts":[],"only":true,"shopNames":{"svc1q":"Tea"}'
+    for data in (b"{%b,%b}" % (shops, b'"blockSeconds":300,"idleSeconds":null'), b"{}"):
+        assert without_data(start + data + end) == start + b"{}" + end
     for data in (b"alert(1)", b'{"recipients": []}', b"[]"):
         assert without_data(start + data + end) == start + data + end
 
