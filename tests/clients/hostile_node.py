@@ -25,6 +25,8 @@ MAX_ANSWER: Final = 4 * 1024 * 1024
 """Bytes that a caller takes of one answer."""
 MAX_PAGES: Final = 1_000
 """Of a list."""
+MAX_LIST: Final = 64 * 1024 * 1024
+"""Bytes of a list, in all of its pages."""
 YEAR: Final = 31_536_000
 _JSON: Final = "Content-Type: application/json\r\n"
 _HEADER: Final = b"HTTP/1.1 200 OK\r\n"

@@ -20,6 +20,7 @@ from tests.clients.callers import CALLERS, SOON, Caller, Outcome, Shop
 from tests.clients.hostile_node import (
     LATE,
     MAX_ANSWER,
+    MAX_LIST,
     MAX_PAGES,
     REFUSED,
     TEXTS,
@@ -45,7 +46,7 @@ IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "payment": ("reference", "recipient", "amount", "requiredConfirmations"),
     "wait_for": ("reference", "recipient", "amount", "requiredConfirmations"),
-    "payments": ("reference",),
+    "payments": ("reference", "amountSvc", "blockHash"),
     "block_hash": ("height",),
     "register": ("reference", "recipient", "amount", "requiredConfirmations"),
     "watch": ("id",),
@@ -75,7 +76,7 @@ IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
     "webhook redeliver": ("id",),
     "webhook cancel": ("id",),
 }
-"""By call, the members of its answer that say what it is about."""
+"""By call, the members of its answer that say what it is about, and some of a form that each caller must hold it to."""
 NO_IDENTITY: Final = {
     *("proof", "test_callback", "fee", "first_block"),
     *("verify_chain", "proven_balance", "proven_payment"),
@@ -87,6 +88,7 @@ OTHERS: Final[Mapping[str, object]] = {
     "recipient": FAUCET.address,
     "address": FAUCET.address,
     "amount": "1",
+    "amountSvc": "1",
     "height": "7",
     "requiredConfirmations": 1,
     "networkId": 1,
@@ -115,6 +117,8 @@ WALLET: Final = {"wallet send", "wallet refund"}
 """Calls that take a second to open the key."""
 LISTS: Final = {"payments": "payments", "statement": "entries"}
 """Calls that read a list to its end, and its member."""
+FEE: Final = 1_000_001
+"""Base units: more than any caller pays on devnet unless a person says how much."""
 LONGEST: Final = 2_000
 """Characters of a sentence with a node's text in it."""
 REFUSAL: Final = {"ok": False, "error": "\x1b[2J\u202e\u2028" + "x" * 1_000_000}
@@ -243,6 +247,14 @@ def test_a_refusal_is_told_in_a_sentence(hostile: HostileNode, caller: Caller) -
         assert (visible(sentence), len(sentence) < LONGEST) == (sentence, True), (name, sentence[:200])
 
 
+def test_a_fee_that_nobody_pays_because_a_node_suggests_it(hostile: HostileNode, patient: Caller) -> None:
+    for name in {"sign", "fee", "wallet send", "wallet refund"} & {*patient.calls}:
+        hostile.begin(of_json(lambda body: another(body, "suggestedFee", str(FEE))))
+        outcome = patient.ask([name])[name]
+        assert outcome.kind in {*patient.refusals, "fee"}, (name, outcome)
+        assert "fee" in outcome.sentence, (name, outcome)
+
+
 @pytest.mark.parametrize("name", CALLERS)
 @pytest.mark.parametrize(
     ("case", "words"),
@@ -266,7 +278,7 @@ def test_lists_end(hostile: HostileNode, shop: Shop, name: str, case: str, words
             outcome = caller.ask([call])[call]
             assert outcome.kind in caller.refusals, (call, outcome)
             assert re.search(words, outcome.sentence), (call, outcome)
-            assert len(hostile.asked) <= MAX_PAGES + 1, call
+            assert len(hostile.asked) <= (MAX_LIST // MAX_ANSWER if "megabytes" in case else MAX_PAGES) + 1, call
 
 
 @pytest.mark.parametrize("patient", [name for name in CALLERS if name != "svc"], indirect=True)

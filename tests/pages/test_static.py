@@ -19,6 +19,7 @@ CLIENT = sorted((PAGES.parents[1] / "clients" / "javascript" / "src").glob("*.js
 JS_TESTS = sorted((Path(__file__).parent / "js").glob("*.mjs"))
 
 _IMPORT = re.compile(r"(?:import|const)\s*\{([^}]*)\}(?= from| = await (?:loaded\()?import\()")
+_LATER = re.compile(r"\bimport\(\"[^\"]+\"\)\)?(?:, |\.then\()\(\{([^}]*)\}")
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const|class) (\w+)", re.MULTILINE)
 
 
@@ -30,7 +31,7 @@ def classes(style: str) -> set[str]:
 
 def imported(modules: list[Path]) -> set[str]:
     """The names that modules import from each other."""
-    lists = [names for module in modules for names in _IMPORT.findall(module.read_text())]
+    lists = [names for module in modules for form in (_IMPORT, _LATER) for names in form.findall(module.read_text())]
     return {name.strip() for names in lists for name in names.split(",")}
 
 

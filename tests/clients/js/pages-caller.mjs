@@ -1,6 +1,7 @@
 // The questions of the pages. Their time limits are constants: here time runs faster.
 
-import { Node } from "../../../svcd/pages/static/node.mjs";
+import { Node, odd } from "../../../svcd/pages/static/node.mjs";
+import { statementOf } from "../../../svcd/pages/static/statement.mjs";
 import { useTexts } from "../../../svcd/pages/static/texts.mjs";
 import { given, serve } from "./caller.mjs";
 
@@ -25,7 +26,7 @@ await serve(
     firstBlock: () => node.firstBlock(),
     transfers: () => node.transfers(recipient),
     waiting: () => node.waiting(recipient),
-    statement: () => node.statement(recipient),
+    statement: () => statementOf(node, recipient, odd),
     payment: () => node.payment(order),
     broadcast: () => node.broadcast(txid, transaction),
   },
