@@ -1,6 +1,6 @@
 """Lists the transfers that an address has received, and their mismatches (docs/payments.md "payments")."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -9,11 +9,12 @@ from attrs import frozen
 from svcd.chain.address import encode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import Transfer, parse_canonical_transfer
+from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.node.mempool import MempoolEntry
-from svcd.store.chain_store import MAX_SCANNED, ChainReader
+from svcd.store.chain_store import MAX_SCANNED, ChainReader, PlacedTransfer
+from svcd.store.packed_transfer import txid_of_stored
 
 Position = tuple[int, int]
 """Height of a block and position of a transfer in it."""
@@ -70,10 +71,11 @@ class PaymentQuery:
 
 @frozen
 class ReceivedTransfer:
-    """A transfer to the recipient; ``point`` is its block, None while it waits."""
+    """A transfer to the recipient; ``placed`` is what the chain has of it, None while it waits."""
 
-    transfer: Transfer
-    point: ChainPoint | None
+    txid: bytes
+    transfer: PlacedTransfer | Transfer
+    placed: PlacedTransfer | None = None
 
 
 @frozen
@@ -96,18 +98,36 @@ def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -
     first = max(after[0] + (after[1] == MAX_INTEGER), 0)
     reader.check_kept(first, f"payments from block {first} on", GIVE_SINCE_HEIGHT)
     if query.reference is None:
-        places = reader.address_transactions_after(query.key, after, limit=MAX_SCANNED + 1)
+        transfers = reader.of_address(query.key, after=after)
     else:
-        places = reader.under_reference(query.reference, after=after, limit=MAX_SCANNED + 1)
-    found: list[ReceivedTransfer] = []
-    for place in places[:MAX_SCANNED]:
-        transfer = parse_canonical_transfer(place.body, params)
-        if _is_listed(transfer, query):
-            if len(found) == query.limit:
-                return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival))
-            found.append(ReceivedTransfer(transfer, place.point))
-        after = place.point.height, place.position
-    return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival) if len(places) > MAX_SCANNED else None)
+        transfers = reader.of_reference(query.reference, after=after)
+    found, last = take_received(transfers, query.key, query.reference, after=after, limit=query.limit, rows=MAX_SCANNED)
+    listed = [ReceivedTransfer(txid_of_stored(each.stored, params), each, each) for each in found]
+    return ReceivedPage(tip, tuple(listed), None if last is None else Cursor(last, query.after.arrival))
+
+
+def take_received(
+    transfers: Iterable[PlacedTransfer],
+    key: bytes,
+    reference: str | None = None,
+    *,
+    after: Position,
+    limit: int,
+    rows: int,
+) -> tuple[list[PlacedTransfer], Position | None]:
+    """The first ``limit`` of ``transfers``, which come ``after`` a place, that are to ``key`` and under ``reference``.
+
+    Looks at ``rows`` at most. If there are more of them, also gives the last place that need not be looked at again.
+    """
+    found: list[PlacedTransfer] = []
+    for looked_at, transfer in enumerate(transfers):
+        listed = transfer.recipient == key and reference in (None, transfer.reference)
+        if looked_at == rows or (listed and len(found) == limit):
+            return found, after
+        if listed:
+            found.append(transfer)
+        after = transfer.place
+    return found, None
 
 
 def with_waiting(page: ReceivedPage, entries: Sequence[MempoolEntry], query: PaymentQuery) -> ReceivedPage:
@@ -117,47 +137,45 @@ def with_waiting(page: ReceivedPage, entries: Sequence[MempoolEntry], query: Pay
     """
     if page.next is not None:
         return page
-    on_chain = {each.transfer.txid for each in page.received}
+    on_chain = {each.txid for each in page.received}
     found, arrival = list(page.received), query.after.arrival
     for entry in entries[:MAX_SCANNED]:
-        if _is_listed(entry.transfer, query) and entry.transfer.txid not in on_chain:
+        transfer = entry.transfer
+        listed = transfer.recipient == query.key and query.reference in (None, transfer.reference)
+        if listed and transfer.txid not in on_chain:
             if len(found) == query.limit:
                 break
-            found.append(ReceivedTransfer(entry.transfer, None))
+            found.append(ReceivedTransfer(transfer.txid, transfer))
         arrival = entry.sequence
     is_last = not entries or arrival == entries[-1].sequence
     return ReceivedPage(page.tip, tuple(found), None if is_last else Cursor(end_of(page.tip.height), arrival))
 
 
-def mismatch_of(transfer: Transfer, amount: int, paid_by: bytes | None) -> AmountMismatch | None:
-    """The mismatch of a transfer for an order of ``amount``, which the transfer with the txid ``paid_by`` pays."""
-    if transfer.amount != amount:
-        return AmountMismatch.TOO_LITTLE if transfer.amount < amount else AmountMismatch.TOO_MUCH
-    return AmountMismatch.DUPLICATE if paid_by not in (None, transfer.txid) else None
+def mismatch_of(txid: bytes, given: int, amount: int, paid_by: bytes | None) -> AmountMismatch | None:
+    """The mismatch of a transfer of ``given`` for an order of ``amount``, which the transfer ``paid_by`` pays."""
+    if given != amount:
+        return AmountMismatch.TOO_LITTLE if given < amount else AmountMismatch.TOO_MUCH
+    return AmountMismatch.DUPLICATE if paid_by not in (None, txid) else None
 
 
 def received_record(
     received: ReceivedTransfer, params: NetworkParams, tip: ChainPoint, order: tuple[int, bytes | None] | None
 ) -> dict[str, object]:
     """The API's form of a transfer; ``order`` has the amount to compare, and the txid that pays the order."""
-    transfer, point = received.transfer, received.point
+    transfer, placed = received.transfer, received.placed
     record: dict[str, object] = {
-        "txid": transfer.txid.hex(),
+        "txid": received.txid.hex(),
         "sender": encode_address(transfer.sender, params.address_prefix),
         "reference": transfer.reference,
         "amount": str(transfer.amount),
         "amountSvc": format_amount(transfer.amount),
-        "canonical": point is not None,
-        "confirmations": 0 if point is None else tip.height - point.height + 1,
+        "canonical": placed is not None,
+        "confirmations": 0 if placed is None else tip.height - placed.height + 1,
     }
-    if point is not None:
-        record["blockHash"] = point.hash.hex()
-        record["blockHeight"] = str(point.height)
-        record["blockTime"] = str(params.slot_time(point.slot))
+    if placed is not None:
+        record["blockHash"] = placed.block_hash.hex()
+        record["blockHeight"] = str(placed.height)
+        record["blockTime"] = str(params.slot_time(placed.slot))
     if order is not None:
-        record["mismatch"] = mismatch_of(transfer, *order)
+        record["mismatch"] = mismatch_of(received.txid, transfer.amount, *order)
     return record
-
-
-def _is_listed(transfer: Transfer, query: PaymentQuery) -> bool:
-    return transfer.recipient == query.key and query.reference in (None, transfer.reference)

@@ -25,8 +25,8 @@ from svcd.commerce.reorg_cost import ReorgCosts
 from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import MempoolEntry, arrival_of
 from svcd.node.transaction_pool import TransactionPool
-from svcd.store.chain_store import ChainReader, PaidTransfer
-from svcd.store.packed_transfer import txid_of_stored, unpack_transfer
+from svcd.store.chain_store import ChainReader, PlacedTransfer
+from svcd.store.packed_transfer import txid_of_stored
 
 _CACHED: Final = 1_024
 """Orders whose result is kept until the tip changes, since shops ask for the same order repeatedly."""
@@ -187,7 +187,7 @@ class PaymentLookup:
         paid, missed = self._reader.around(payee, terms.amount, since=since, counted=limit, missed=limit)
         places = [place for place in (*paid, *missed) if place.height <= tip.height]
         places.sort(key=lambda place: (place.height, place.position))
-        return [parse_canonical_transfer(unpack_transfer(place.stored), self._params) for place in places]
+        return [parse_canonical_transfer(place.body, self._params) for place in places]
 
     def spent_by(self, transfer: Transfer) -> bytes | None:
         """The txid of the canonical transfer that has the nonce of this one.
@@ -213,11 +213,11 @@ class PaymentLookup:
     def _read_at(self, terms: PaymentTerms, tip: ChainTip) -> OnChain:
         return self._on_chain(tip, *self._around(terms))
 
-    def _around(self, terms: PaymentTerms) -> tuple[list[PaidTransfer], list[PaidTransfer]]:
+    def _around(self, terms: PaymentTerms) -> tuple[list[PlacedTransfer], list[PlacedTransfer]]:
         payee, since = (terms.reference, terms.key), terms.since_height or 0
         return self._reader.around(payee, terms.amount, since=since, counted=MAX_COUNTED, missed=MAX_MISMATCHES)
 
-    def _on_chain(self, tip: ChainTip, paid: list[PaidTransfer], missed: list[PaidTransfer]) -> OnChain:
+    def _on_chain(self, tip: ChainTip, paid: list[PlacedTransfer], missed: list[PlacedTransfer]) -> OnChain:
         return (
             tip,
             tuple([self._location(place) for place in paid if place.height <= tip.height]),
@@ -241,14 +241,14 @@ class PaymentLookup:
             work_of=self.costs.of,
         )
 
-    def _location(self, place: PaidTransfer) -> PaymentLocation:
+    def _location(self, place: PlacedTransfer) -> PaymentLocation:
         block_time = self._params.slot_time(place.slot)
         return PaymentLocation(self._txid(place), place.block_hash, place.height, place.position, block_time)
 
-    def _mismatch(self, place: PaidTransfer) -> Mismatch:
+    def _mismatch(self, place: PlacedTransfer) -> Mismatch:
         return Mismatch(self._txid(place), place.amount, place.height)
 
-    def _txid(self, place: PaidTransfer) -> bytes:
+    def _txid(self, place: PlacedTransfer) -> bytes:
         # The chain has validated the transfer, so its id needs no full parse.
         return txid_of_stored(place.stored, self._params)
 

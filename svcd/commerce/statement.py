@@ -6,6 +6,7 @@ a page looks at the headers of up to BLOCKS_LOOKED_AT blocks.
 
 from bisect import bisect_left
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from attrs import frozen
@@ -17,7 +18,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_canonical_transfer
 from svcd.chain.transition import ChainPoint, genesis_accounts
 from svcd.limits import LONG_LISTS, limit
-from svcd.store.chain_store import ChainReader, StoredTransfer
+from svcd.store.chain_store import ChainReader, PlacedTransfer
 from svcd.store.pruned import Pruned
 
 BLOCKS_LOOKED_AT: Final = limit(2_000, "blocks that a page of a statement looks at", "blocks", LONG_LISTS)
@@ -103,8 +104,9 @@ class _Reading:
         if first > end:
             return StatementPage(self.tip, account.balance, (), None)
         self._check_kept(first)
-        places = self.reader.address_transactions_after(query.key, (first, begin[1] - 1), limit=query.limit + 1)
-        by_place = {(place.point.height, place.position): place for place in places if place.point.height <= last}
+        transfers = self.reader.of_address(query.key, after=(first, begin[1] - 1))
+        ours = (each for each in transfers if query.key in (each.recipient, each.sender))
+        by_place = {each.place: each for each in islice(ours, query.limit + 1) if each.height <= last}
         created = {row for row in self._created(first, last) if row >= begin}
         entries: list[Entry] = []
         summed = 0
@@ -149,15 +151,15 @@ class _Reading:
         amount = self.params.reward(height) + self.reader.fees_in(height)
         return Entry(type=EntryType.REWARD, height=height, index=index, time=time, amount=amount)
 
-    def _transfer(self, place: StoredTransfer) -> Entry:
+    def _transfer(self, place: PlacedTransfer) -> Entry:
         transfer, key = parse_canonical_transfer(place.body, self.params), self.query.key
         sent, received = transfer.sender == key, transfer.recipient == key
         other = transfer.recipient if sent else transfer.sender
         return Entry(
             type=EntryType.SELF if sent and received else EntryType.SENT if sent else EntryType.RECEIVED,
-            height=place.point.height,
+            height=place.height,
             index=place.position,
-            time=self.params.slot_time(place.point.slot),
+            time=self.params.slot_time(place.slot),
             amount=transfer.amount,
             fee=transfer.fee if sent else 0,
             txid=transfer.txid,

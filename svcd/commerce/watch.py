@@ -280,7 +280,7 @@ def _unchanged(watch: Watch, kind: EventType, observation: Observation, *, initi
 
 def mismatch_kind(watch: Watch, transfer: Transfer, paid_by: bytes | None) -> str | None:
     """The mismatch of a canonical transfer under the watch's reference; ``paid_by`` is the payment's txid."""
-    mismatch = mismatch_of(transfer, watch.terms.amount, paid_by)
+    mismatch = mismatch_of(transfer.txid, transfer.amount, watch.terms.amount, paid_by)
     if mismatch is not None or watch.active:
         return mismatch
     # The payment of a closed watch was in time. An expired one has reported that there was none.

@@ -24,6 +24,7 @@ from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
 from svcd.p2p.transport import FailureKind, PeerCallFailed
+from svcd.store.chain_store import locator_heights
 
 CLOSER_HASHES: Final = 100
 """Hashes in a locator between the last common block found so far and the tip."""
@@ -51,28 +52,14 @@ class ChainChanged(Exception):
 
 def locator(chain_manager: ChainManager) -> list[bytes]:
     """Hashes of canonical blocks: the tip, 1, 2, 4, 8 … below it, and the genesis."""
-    return _hashes_at(chain_manager, locator_heights(chain_manager.tip.height))
-
-
-def locator_heights(tip: int) -> list[int]:
-    """The heights of the blocks of :func:`locator` for a chain up to the height ``tip``."""
-    heights, step = [tip], 1
-    while heights[-1] > 0:
-        heights.append(max(tip - step, 0))
-        step *= 2
-    return heights
+    return chain_manager.reader.hashes_at(locator_heights(chain_manager.tip.height))
 
 
 def closer_locator(chain_manager: ChainManager, low: int) -> list[bytes]:
     """Hashes of at most CLOSER_HASHES canonical blocks, spread evenly from the tip down to height ``low``."""
     high = chain_manager.tip.height
     step = max(-(-(high - low) // (CLOSER_HASHES - 1)), 1)
-    return _hashes_at(chain_manager, [*range(high, low, -step), low])
-
-
-def _hashes_at(chain_manager: ChainManager, heights: Sequence[int]) -> list[bytes]:
-    found = [chain_manager.reader.canonical(height) for height in heights]
-    return [stored.point.hash for stored in found if stored is not None]
+    return chain_manager.reader.hashes_at([*range(high, low, -step), low])
 
 
 def check_count(reply: HeadersReply, limit: int) -> None:

@@ -26,7 +26,7 @@ from svcd.limits import STALLING_PEER, limit
 from svcd.node.pinned_block import UnexpectedBlock
 from svcd.p2p.block_download import DownloadFailed, Wakeup
 from svcd.p2p.client import MAX_HEADERS, HeadersReply, PeerStatus, SnapshotClaim
-from svcd.p2p.headers import FalseClaim, check_one_chain, locator_heights
+from svcd.p2p.headers import FalseClaim, check_one_chain
 from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
@@ -34,6 +34,7 @@ from svcd.p2p.progress import LOG_SECONDS
 from svcd.p2p.snapshot_download import SnapshotDownload, SourcesLied, choose_snapshot
 from svcd.p2p.transport import PeerCallFailed
 from svcd.quantities import duration
+from svcd.store.chain_store import locator_heights
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.store.snapshot_staging import SnapshotStaging, StagingDamaged
 

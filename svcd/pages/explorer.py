@@ -235,8 +235,8 @@ class TransactionPage:
             place = sources.reader.transaction(txid, sources.params)
         if place is not None:
             row = transfer_row(sources, place)
-            state = badge(message("script.confirmations", count=tip.height - place.point.height + 1), "good")
-            state(**{"data-block": place.point.hash.hex()})
+            state = badge(message("script.confirmations", count=tip.height - place.height + 1), "good")
+            state(**{"data-block": place.block_hash.hex()})
         else:
             entry = sources.mempool.get(txid)
             if entry is None:
@@ -327,7 +327,7 @@ class AddressPage:
             pages.append(link(message("explorer.newest"), "address", address, class_="button"))
         if len(places) > PAGE_SIZE:
             last = places[PAGE_SIZE - 1]
-            older = f"/address/{address}?before={last.point.height}-{last.position}"
+            older = f"/address/{address}?before={last.height}-{last.position}"
             pages.append(tag("a", message("explorer.older"), href=older, class_="button"))
         if rows:
             transfers = transfers_table(sources, rows, caption=message("explorer.transfers-of-address"), of=key)

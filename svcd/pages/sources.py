@@ -20,7 +20,7 @@ from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.work_rate import WorkRate
 from svcd.pages.link_policy import LinkPolicySource
 from svcd.pages.recent_blocks import RecentBlocks
-from svcd.store.chain_store import ChainReader, StoredTransfer
+from svcd.store.chain_store import ChainReader, PlacedTransfer
 
 
 @frozen
@@ -117,10 +117,10 @@ class TransferRow:
     """The waiting transfer."""
 
 
-def transfer_row(sources: Sources, stored: StoredTransfer) -> TransferRow:
+def transfer_row(sources: Sources, stored: PlacedTransfer) -> TransferRow:
     """The row of the canonical transfer at ``stored``."""
-    point, transfer = stored.point, parse_body(sources, stored.body)
-    return TransferRow(transfer, point.height, stored.position, sources.params.slot_time(point.slot))
+    transfer = parse_body(sources, stored.body)
+    return TransferRow(transfer, stored.height, stored.position, sources.params.slot_time(stored.slot))
 
 
 def parse_body(sources: Sources, body: bytes) -> Transfer:

@@ -20,7 +20,7 @@ from svcd.node.status import Status
 from svcd.node.transaction_pool import TransactionPool
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, NEWEST, TRANSACTION, TXID
-from svcd.store.chain_store import ChainReader, StoredBlock, StoredTransfer
+from svcd.store.chain_store import ChainReader, PlacedTransfer, StoredBlock
 from svcd.store.pruned import Pruned
 from svcd.web.rate_limits import LOOKUP
 from svcd.web.responses import Cached, HttpError, Renderable, Response, Tip, json_body, tip_of
@@ -59,18 +59,18 @@ def account_answer(address: str, account: Account, *, pending_nonce: int, pendin
     ).encode("ascii")
 
 
-def transaction_record(params: NetworkParams, stored: StoredTransfer, tip_height: int) -> bytes:
+def transaction_record(params: NetworkParams, stored: PlacedTransfer, tip_height: int) -> bytes:
     """A canonical transfer as JSON: its stored form, and its position in the chain."""
     # The transfer was checked before it was stored, so only its two amounts are parsed.
-    fields, point = json.loads(stored.body), stored.point
-    txid = txid_of(stored.body, params)
+    body = stored.body
+    fields, txid = json.loads(body), txid_of(body, params)
     extra = (
         f',"txid":"{txid.hex()}","amountSvc":"{format_amount(int(fields["payload"]["amount"]))}",'
-        f'"feeSvc":"{format_amount(int(fields["fee"]))}","blockHash":"{point.hash.hex()}",'
-        f'"blockHeight":"{point.height}","index":{stored.position},"slot":"{point.slot}",'
-        f'"blockTime":"{params.slot_time(point.slot)}","confirmations":{confirmations(tip_height, point.height)}}}'
+        f'"feeSvc":"{format_amount(int(fields["fee"]))}","blockHash":"{stored.block_hash.hex()}",'
+        f'"blockHeight":"{stored.height}","index":{stored.position},"slot":"{stored.slot}",'
+        f'"blockTime":"{params.slot_time(stored.slot)}","confirmations":{confirmations(tip_height, stored.height)}}}'
     )
-    return stored.body[:-1] + extra.encode("ascii")
+    return body[:-1] + extra.encode("ascii")
 
 
 def block_answer(stored: StoredBlock, bodies: list[bytes], tip_height: int) -> bytes:
@@ -280,7 +280,7 @@ class ChainRoutes(ShowsChain):
         """Answer GET /rpc/address/{address}/transactions."""
         key = decode_address(address, self._params.address_prefix)
 
-        def read(reader: ChainReader) -> tuple[list[StoredTransfer], int]:
+        def read(reader: ChainReader) -> tuple[list[PlacedTransfer], int]:
             places = reader.address_transactions(key, before=before or NEWEST, limit=limit + 1)
             return places, reader.prune_height()
 
@@ -288,7 +288,7 @@ class ChainRoutes(ShowsChain):
         if before is not None and before <= (prune_height, 0) and prune_height:
             raise Pruned(prune_height, f"transfers before block {before[0]}", "ask for those")
         page = found[:limit]
-        more = f"{page[-1].point.height}-{page[-1].position}" if len(found) > limit else None
+        more = f"{page[-1].height}-{page[-1].position}" if len(found) > limit else None
         records = b",".join([transaction_record(self._params, stored, tip.height) for stored in page])
         after = b"null" if more is None else f'"{more}"'.encode("ascii")
         head = f'{{"ok":true,"address":"{address}","transactions":['.encode("ascii")

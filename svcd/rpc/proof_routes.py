@@ -37,8 +37,7 @@ from svcd.node.node_context import NodeContext
 from svcd.rpc import fields
 from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import OrderValues, terms_from
-from svcd.store.chain_store import ChainReader, PaidTransfer
-from svcd.store.packed_transfer import unpack_transfer
+from svcd.store.chain_store import ChainReader, PlacedTransfer
 from svcd.web.field_types import Hex, Int, described, or_null, with_example
 from svcd.web.rate_limits import Surcharge
 from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body
@@ -249,7 +248,7 @@ def _payment_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTer
     height = paid.height
     body = render_payment_proof(
         params,
-        body=unpack_transfer(paid.stored),
+        body=paid.body,
         position=paid.position,
         bodies=reader.bodies(reader.existing(height)),
         height=height,
@@ -258,6 +257,6 @@ def _payment_proof(reader: ChainReader, params: NetworkParams, terms: PaymentTer
     return body, tip_at(tip)
 
 
-def _first_payment(reader: ChainReader, terms: PaymentTerms) -> PaidTransfer | None:
+def _first_payment(reader: ChainReader, terms: PaymentTerms) -> PlacedTransfer | None:
     paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
     return paid[0] if paid else None

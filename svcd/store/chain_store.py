@@ -22,7 +22,7 @@ from svcd.store import database
 from svcd.store.account_runs import ACCOUNTS, AccountReader, write_accounts
 from svcd.store.checked_producers import CheckedProducers
 from svcd.store.database import DatabaseConnection, DatabaseCursor
-from svcd.store.packed_transfer import FEE, StoredPayment, pack_transfer, payment_of, txid_of_stored, unpack_transfer
+from svcd.store.packed_transfer import FEE, pack_transfer, payment_of, txid_of_stored, unpack_transfer
 from svcd.store.pruned import Pruned
 from svcd.store.side_blocks import CONDEMNED_AT_ONCE, DELETE_TRANSFERS, SideBlocks, packed_work
 from svcd.store.sorted_runs import NEWEST_FIRST, OLDEST_FIRST, SortedRuns, merge_some
@@ -39,8 +39,6 @@ from svcd.store.undo_records import pack, unpack
 
 _Payee = tuple[str, bytes]
 """Reference and recipient's key hash."""
-_Row = tuple[Any, ...]
-"""The columns of _INDEXED."""
 _MAX_HEIGHT: Final = 1 << 46
 _LAST_PLACE: Final = place_of(_MAX_HEIGHT, 0)
 _LEAST_SWEPT: Final = 256
@@ -59,19 +57,10 @@ class StoredBlock:
     header: bytes
 
 
-@frozen
-class StoredTransfer:
-    """A canonical transfer and its place: the block, and the position in it."""
+class PlacedTransfer(NamedTuple):
+    """A canonical transfer that the index has: its place, its parties, and what is reported of its block.
 
-    point: ChainPoint
-    position: int
-    body: bytes
-
-
-class PaidTransfer(NamedTuple):
-    """A canonical transfer that is found by its payee: its place, and what a payment reports of its block.
-
-    A tuple, which is made of a row in a tenth of the time of a StoredTransfer.
+    A tuple, which is made in a tenth of the time of an instance of a frozen class.
     """
 
     amount: int
@@ -83,6 +72,21 @@ class PaidTransfer(NamedTuple):
     height: int
     slot: int
     """Of the block."""
+    recipient: bytes
+    """The 20-byte key hash."""
+    sender: bytes
+    """The same of the sender."""
+    reference: str | None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Height and position."""
+        return self.height, self.position
+
+    @property
+    def body(self) -> bytes:
+        """The canonical JSON."""
+        return unpack_transfer(self.stored)
 
 
 @frozen
@@ -114,6 +118,18 @@ def chain_point(row: Sequence[Any]) -> ChainPoint:
     )
 
 
+def locator_heights(height: int) -> list[int]:
+    """The heights at which a locator has hashes: ``height``, 1, 2, 4, 8 … below it, and 0, the genesis.
+
+    From the hashes another node finds the last common block, or one not much further below than that.
+    """
+    heights, step = [height], 1
+    while heights[-1] > 0:
+        heights.append(max(height - step, 0))
+        step *= 2
+    return heights
+
+
 TRANSFERS_OF: Final = "BETWEEN ({block} << 16) AND ({block} << 16) + 65535"
 """The ids in block_transaction of the transfers of a block."""
 _OF_CANONICAL: Final = f"x.id {TRANSFERS_OF.format(block='c.block')}"
@@ -126,7 +142,7 @@ _PLACED: Final = (
 )
 """What the index has and the blocks do not is damage."""
 _INDEXED: Final = (
-    f"SELECT p.place & 65535, x.body, {POINT}, p.place FROM {TRANSFERS.source} "
+    f"SELECT p.place, x.body, b.hash, b.slot FROM {TRANSFERS.source} "
     "AND r.last >= ?2 >> 16 AND r.first <= ?3 >> 16 AND p.key = ?1 "
     f"AND p.place BETWEEN max(?2, r.first << 16) AND min(?3, (r.last << 16) + 65535) {_PLACED} "
 )
@@ -315,6 +331,11 @@ class ChainReader(AccountReader):
         )
         return [header for (header,) in rows]
 
+    def hashes_at(self, heights: Iterable[int]) -> list[bytes]:
+        """The hashes of the canonical blocks at ``heights``, in this order, without the heights that have none."""
+        hash_at = "SELECT b.hash FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
+        return [block_hash for height in heights for (block_hash,) in self._db.execute(hash_at, (height,))]
+
     def last_common(self, hashes: Iterable[bytes]) -> int:
         """The height of the first of ``hashes`` that is a canonical block; 0, the genesis, if none is."""
         for block_hash in hashes:
@@ -371,52 +392,55 @@ class ChainReader(AccountReader):
         later = "SELECT u.data FROM canonical c JOIN undo u ON u.block = c.block WHERE c.height > ? ORDER BY c.height"
         return closing(self._db.execute(later, (height,)))
 
-    def transaction(self, txid: bytes, params: NetworkParams) -> StoredTransfer | None:
+    def transaction(self, txid: bytes, params: NetworkParams) -> PlacedTransfer | None:
         """A canonical transfer by its id; raises Corrupt."""
         key = txid_key(txid)
-        for row in self._indexed(OLDEST, key):
-            found = txid_of_stored(row[1], params)
+        for transfer in self._indexed(OLDEST, key):
+            found = txid_of_stored(transfer.stored, params)
             if found == txid:
-                return _listed(row)
-            _check_key(row, key, txid_key(found))
+                return transfer
+            _check_key(transfer, key, txid_key(found))
         return None
 
     def has_transaction(self, txid: bytes, params: NetworkParams) -> bool:
         """Whether there is a canonical transfer with this id; reads no transfer if there is none. Raises Corrupt."""
         return self.transaction(txid, params) is not None
 
-    def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[StoredTransfer]:
+    def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[PlacedTransfer]:
         """The newest canonical transfers from or to ``key`` before (height, position), newest first; raises Corrupt."""
-        return self._of_address(_NEWEST, key, last=_in_range(before) - 1, limit=limit)
+        found = self._of_address(_NEWEST, key, last=_in_range(before) - 1)
+        return list(islice((each for each in found if key in (each.recipient, each.sender)), limit))
 
-    def address_transactions_after(self, key: bytes, after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
-        """The oldest canonical transfers from or to ``key`` after (height, position), oldest first; raises Corrupt."""
-        return self._of_address(OLDEST, key, first=_in_range(after) + 1, limit=limit)
+    def of_address(self, address: bytes, *, after: tuple[int, int]) -> Iterator[PlacedTransfer]:
+        """The canonical transfers from or to ``address`` after (height, position), oldest first; raises Corrupt.
+
+        Each is read when it is needed. Those of others that have the same key by chance are among them: so who takes
+        no more than some of them reads no more than some.
+        """
+        return self._of_address(OLDEST, address, first=_in_range(after) + 1)
 
     def _of_address(
-        self, query: str, address: bytes, *, first: int = 0, last: int = _LAST_PLACE, limit: int
-    ) -> list[StoredTransfer]:
-        key, found = address_key(address), list[StoredTransfer]()
-        for row in self._indexed(query, key, first=first, last=last):
-            recipient, sender, *_ = payment_of(row[1])
-            if address in (recipient, sender):
-                found.append(_listed(row))
-                if len(found) == limit:
-                    break
-            else:
-                _check_key(row, key, address_key(recipient), address_key(sender))
-        return found
+        self, query: str, address: bytes, *, first: int = 0, last: int = _LAST_PLACE
+    ) -> Iterator[PlacedTransfer]:
+        key = address_key(address)
+        for transfer in self._indexed(query, key, first=first, last=last):
+            if address not in (transfer.recipient, transfer.sender):
+                _check_key(transfer, key, address_key(transfer.recipient), address_key(transfer.sender))
+            yield transfer
 
-    def _indexed(self, query: str, key: int, *, first: int = 0, last: int = _LAST_PLACE) -> Iterator[_Row]:
+    def _indexed(self, query: str, key: int, *, first: int = 0, last: int = _LAST_PLACE) -> Iterator[PlacedTransfer]:
         """The transfers that the index has under a key, at places from ``first`` to ``last``; raises Corrupt.
 
         Each is read when it is needed. Others may have the same key by chance.
         """
         with closing(self._db.execute(query, (key, max(first, 0), last))) as rows:
-            for row in rows:
-                if row[1] is None:
-                    raise Corrupt(f"a transfer that the index has at height {row[-1] >> 16} is missing")
-                yield row
+            for place, stored, block_hash, slot in rows:
+                if stored is None:
+                    raise Corrupt(f"a transfer that the index has at height {place >> 16} is missing")
+                recipient, sender, reference, amount = payment_of(stored)
+                yield PlacedTransfer(
+                    amount, place & 65_535, stored, block_hash, place >> 16, slot, recipient, sender, reference
+                )
 
     def disconnected(self) -> list[tuple[int, bytes]]:
         """Transfers of undone blocks that the mempool's journal may not have yet, in the order of their undoing.
@@ -488,7 +512,7 @@ class ChainReader(AccountReader):
 
     def around(
         self, payee: _Payee, amount: int, *, since: int, counted: int, missed: int
-    ) -> tuple[list[PaidTransfer], list[PaidTransfer]]:
+    ) -> tuple[list[PlacedTransfer], list[PlacedTransfer]]:
         """The transfers to ``payee`` of exactly ``amount``, and those of the nearest other amounts; raises Corrupt.
 
         Of the first, as :meth:`payments` gives them, at most ``counted``. Of the others at most ``missed`` below and
@@ -496,68 +520,55 @@ class ChainReader(AccountReader):
         and above. Two statements if there are more than these; while others write, within a transaction only.
         """
         reference, recipient = payee
-        exact: list[PaidTransfer] = []
-        others: list[PaidTransfer] = []
+        exact: list[PlacedTransfer] = []
+        others: list[PlacedTransfer] = []
         # An order mostly names a height near which it was made: then only the newest runs are read.
-        under_reference = self._under_reference(reference, first=_in_range((since, 0)))
-        for compared, (row, payment) in enumerate(under_reference, 1):
-            if payment.recipient == recipient:
-                (exact if payment.amount == amount else others).append(_paid(row, payment))
+        for compared, transfer in enumerate(self.of_reference(reference, after=(since - 1, 65_535)), 1):
+            if transfer.recipient == recipient:
+                (exact if transfer.amount == amount else others).append(transfer)
             if compared == MAX_COMPARED:
                 exact = self.payments(payee, amount, since=since, limit=counted)
                 break
         return exact[:counted], _nearest(others, amount, missed) if others else []
 
-    def payments(self, payee: _Payee, amount: int, *, since: int, limit: int) -> list[PaidTransfer]:
+    def payments(self, payee: _Payee, amount: int, *, since: int, limit: int) -> list[PlacedTransfer]:
         """The transfers to ``payee`` (reference and key hash) of exactly ``amount``, oldest first; raises Corrupt.
 
         Only those at height ``since`` and above; whatever else is under the reference.
         """
-        asked, found = (*payee, amount), list[PaidTransfer]()
+        asked, found = (*payee, amount), list[PlacedTransfer]()
         key = payment_key(*asked)
-        for row in self._indexed(OLDEST, key, first=_in_range((since, 0))):
-            payment = payment_of(row[1])
-            there = (payment.reference or "", payment.recipient, payment.amount)
+        for transfer in self._indexed(OLDEST, key, first=_in_range((since, 0))):
+            there = (transfer.reference or "", transfer.recipient, transfer.amount)
             if there == asked:
-                found.append(_paid(row, payment))
+                found.append(transfer)
                 if len(found) == limit:
                     break
             else:
-                _check_key(row, key, payment_key(*there))
+                _check_key(transfer, key, payment_key(*there))
         return found
 
-    def under_reference(self, reference: str, *, after: tuple[int, int] = (-1, 0), limit: int) -> list[StoredTransfer]:
+    def under_reference(self, reference: str, *, after: tuple[int, int] = (-1, 0), limit: int) -> list[PlacedTransfer]:
         """The oldest transfers to any recipient under ``reference`` after (height, position), oldest first.
 
         Raises Corrupt.
         """
-        rows = self._under_reference(reference, first=_in_range(after) + 1)
-        return [_listed(row) for row, _ in islice(rows, limit)]
+        return list(islice(self.of_reference(reference, after=after), limit))
 
-    def _under_reference(self, reference: str, *, first: int) -> Iterator[tuple[_Row, StoredPayment]]:
+    def of_reference(self, reference: str, *, after: tuple[int, int]) -> Iterator[PlacedTransfer]:
+        """All of these, each read when it is needed."""
         key = reference_key(reference)
-        for row in self._indexed(OLDEST, key, first=first):
-            payment = payment_of(row[1])
-            if payment.reference == reference:
-                yield row, payment
+        for transfer in self._indexed(OLDEST, key, first=_in_range(after) + 1):
+            if transfer.reference == reference:
+                yield transfer
             else:
-                _check_key(row, key, reference_key(payment.reference or ""))
+                _check_key(transfer, key, reference_key(transfer.reference or ""))
 
 
-def _listed(row: _Row) -> StoredTransfer:
-    position, stored, *point, _ = row
-    return StoredTransfer(chain_point(point), position, unpack_transfer(stored))
-
-
-def _paid(row: _Row, payment: StoredPayment) -> PaidTransfer:
-    position, stored, block_hash, height, slot, *_ = row
-    return PaidTransfer(payment.amount, position, stored, block_hash, height, slot)
-
-
-def _check_key(row: _Row, key: int, *keys: int) -> None:
+def _check_key(transfer: PlacedTransfer, key: int, *keys: int) -> None:
     """Raise Corrupt unless ``key``, under which the index has a transfer, is one of its ``keys``."""
     if key not in keys:
-        raise Corrupt(f"the index has a transfer at height {row[-1] >> 16} under a key that it does not have")
+        raise Corrupt(f"the index has a transfer at height {transfer.height} under a key that it does not have")
 
 
 def _in_range(place: tuple[int, int]) -> int:
@@ -566,7 +577,7 @@ def _in_range(place: tuple[int, int]) -> int:
     return place_of(min(max(height, -1), _MAX_HEIGHT), min(max(position, -1), 65_535))
 
 
-def _nearest(others: Iterable[PaidTransfer], amount: int, limit: int) -> list[PaidTransfer]:
+def _nearest(others: Iterable[PlacedTransfer], amount: int, limit: int) -> list[PlacedTransfer]:
     """Of each side of ``amount`` the nearest."""
     ordered = sorted(others)
     less = [paid for paid in ordered if paid.amount < amount]

@@ -57,13 +57,13 @@ def answers(reader: ChainReader, first: int, transfers: list[Transfer]) -> dict[
         "transfers": [
             place
             for each in transfers
-            if (place := reader.transaction(each.txid, TEST_PARAMS)) and place.point.height >= first
+            if (place := reader.transaction(each.txid, TEST_PARAMS)) and place.height >= first
         ],
-        "up": [reader.address_transactions_after(key, (first - 1, 2**53 - 1), limit=100) for key in keys],
+        "up": [list(reader.of_address(key, after=(first - 1, 2**53 - 1))) for key in keys],
     }
     for key in keys:
         listed = reader.address_transactions(key, before=(2**53, 0), limit=100)
-        found[f"down {key.hex()}"] = [place for place in listed if place.point.height >= first]
+        found[f"down {key.hex()}"] = [place for place in listed if place.height >= first]
         for reference in ("order-1", "order-2"):
             found[f"under {reference}"] = reader.under_reference(reference, after=(first - 1, 2**53), limit=100)
             around = reader.around((reference, key), 1, since=first, counted=100, missed=100)

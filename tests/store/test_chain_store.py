@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt
-from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock, StoredTransfer
+from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
 from svcd.store.database import DatabaseConnection, open_reader, open_writer
 from svcd.store.transfer_index import address_key, payment_key, place_of, reference_key, txid_key
 from svcd.store.undo_records import pack, unpack
@@ -212,7 +212,12 @@ def test_transfers_are_found_by_their_id(store: ChainWriter, chain: ChainBuilder
     stored = grow(store, chain, blocks["b1"], blocks["b2"])
     for at, block in zip(stored, (blocks["b1"], blocks["b2"]), strict=True):
         for position, transfer in enumerate(block.transfers):
-            assert store.transaction(transfer.txid, TEST_PARAMS) == StoredTransfer(at.point, position, transfer.wire)
+            found = store.transaction(transfer.txid, TEST_PARAMS)
+            assert found is not None
+            assert (found.block_hash, found.slot) == (at.point.hash, at.point.slot)
+            assert (found.place, found.body) == ((at.point.height, position), transfer.wire)
+            parties = (transfer.sender, transfer.recipient, transfer.reference, transfer.amount)
+            assert (found.sender, found.recipient, found.reference, found.amount) == parties
 
 
 def test_transfers_of_side_branches_are_not_found(store: ChainWriter, chain: ChainBuilder) -> None:
@@ -225,7 +230,7 @@ def test_transfers_of_side_branches_are_not_found(store: ChainWriter, chain: Cha
 
 def places(store: ChainReader, name: str, before: tuple[int, int] = NEWEST, limit: int = 100) -> list[tuple[int, int]]:
     found = store.address_transactions(key_of(name).hash, before=before, limit=limit)
-    return [(place.point.height, place.position) for place in found]
+    return [transfer.place for transfer in found]
 
 
 def test_transfers_are_found_by_address_newest_first(store: ChainWriter, chain: ChainBuilder) -> None:
@@ -382,7 +387,7 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.account_rows([(bytes(20), b"\xff" * 20)]),
         lambda: store.transaction(txid, TEST_PARAMS),
         lambda: store.address_transactions(alice, before=NEWEST, limit=10),
-        lambda: store.address_transactions_after(alice, (0, 0), limit=10),
+        lambda: list(store.of_address(alice, after=(0, 0))),
         lambda: store.around(("order-1", alice), 5000, since=0, counted=9, missed=9),
         lambda: store.payments(("order-1", alice), 5000, since=0, limit=9),
         lambda: store.under_reference("order-1", limit=9),
