@@ -1,9 +1,9 @@
-"""Verifications that wait until a payment changes: the long poll of docs/payments.md "Waiting for a change"."""
+"""Requests that wait for payments: the long polls of docs/payments.md, of one payment and of the feed of an address."""
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from attrs import define, field
 from twisted.application.service import Service
@@ -21,34 +21,32 @@ from svcd.node.mempool import MempoolEntry
 from svcd.node.transaction_pool import TransactionPool
 from svcd.web.rate_limits import client_group
 
-_WAITING: Final = "Endless waiting verifications, to use up connections"
-MAX_SECONDS: Final = limit(30, "time that a verification waits", "seconds", _WAITING)
-"""How long a verification may wait; less than the time-outs of common proxies."""
+_WAITING: Final = "Endless waiting verifications and feeds, to use up connections"
+MAX_SECONDS: Final = limit(30, "time that a verification or a feed waits", "seconds", _WAITING)
+"""How long a request may wait; less than the time-outs of common proxies."""
 MAX_WAITING: Final = limit(500, "verifications that wait", "verifications", _WAITING)
-"""How many wait at once; at most half of the connections, so that others get an answer."""
-MAX_WAITING_OF_CLIENT: Final = limit(32, "verifications of one client that wait", "verifications", _WAITING)
+"""How many wait at once: each block may change them all."""
+MAX_FEEDS: Final = limit(10_000, "feeds that wait", "feeds", _WAITING)
+"""How many wait at once. With the verifications at most half of the connections, so that others get an answer."""
+MAX_WAITING_OF_CLIENT: Final = limit(32, "requests of one client that wait", "requests", _WAITING)
 TURN_SECONDS: Final = 0.002
 """How long one turn of the reactor checks waiters; each takes 0.1 ms, and 4 ms with 1,900 wrong amounts."""
 
-
-_Payee = tuple[str, bytes]
+T = TypeVar("T")
+Awaited = tuple[str, bytes] | bytes
+"""What a request waits for: the payee (reference and key hash) of a verification, or the recipient of a feed."""
 
 
 class TooManyWaiting(Exception):
-    """No further verification may wait at present; the text is a sentence for the client."""
+    """No further request may wait at present; the text is a sentence for the client."""
 
 
 @define(eq=False)
 class _Waiter:
-    """One waiting verification."""
+    """One waiting request."""
 
-    terms: PaymentTerms
     timer: Timer | None = None
     _woken: Deferred[None] | None = field(default=None, init=False)
-
-    @property
-    def payee(self) -> _Payee:
-        return self.terms.reference, self.terms.key
 
     def sleep(self) -> Deferred[None]:
         """Fires when it is woken."""
@@ -71,19 +69,27 @@ class _Waiter:
             self.timer.cancel()
 
 
-class PaymentWaiters(Service):
-    """Wakes verifications when chain or mempool may have changed their payment; as a service it ends all waits.
+@define(eq=False)
+class _Room:
+    """Those who wait for one kind of thing: ``most`` at once."""
 
-    ``connections`` is how many connections the site may have; waiting verifications take half of them at most.
+    most: int
+    waiters: dict[Awaited, dict[_Waiter, None]] = field(factory=dict)
+    count: int = 0
+
+
+class PaymentWaiters(Service):
+    """Wakes requests when chain or mempool may have changed what they wait for; as a service it ends all waits.
+
+    ``connections`` is how many connections the site may have; waiting requests take half of them at most.
     """
 
     def __init__(self, payments: PaymentLookup, clock: Clock, *, connections: int = 0) -> None:
         self._payments = payments
         self._clock = clock
         self.set_connections(connections)
-        self._by_payee: dict[_Payee, dict[_Waiter, None]] = {}
+        self._verifications, self._feeds = _Room(MAX_WAITING), _Room(MAX_FEEDS)
         self._of_client: Counter[str] = Counter()
-        self._count = 0
         self._due: deque[_Waiter] = deque()
         self._is_due: set[_Waiter] = set()
         self._ended = False
@@ -106,10 +112,10 @@ class PaymentWaiters(Service):
 
     def set_connections(self, connections: int) -> None:
         """Change how many connections the site may have; 0 for any number."""
-        self._max_waiting = min(MAX_WAITING, connections // 2) if connections else MAX_WAITING
+        self._max_waiting = connections // 2 if connections else MAX_WAITING + MAX_FEEDS
 
     def __len__(self) -> int:
-        return self._count
+        return self._verifications.count + self._feeds.count
 
     async def changed(
         self, terms: PaymentTerms, state: PaymentState, *, seconds: float, client: str | None
@@ -122,59 +128,90 @@ class PaymentWaiters(Service):
         first = self._payments.find(terms)
         if self._ended or payment_state(terms, first) is not state:
             return first
-        with self._waiter(terms, client) as waiter:
+
+        def changed() -> Observation | None:
+            now = self._payments.find(terms)
+            return now if _shown(terms, now) != _shown(terms, first) else None
+
+        payee = terms.reference, terms.key
+        return await self.until(payee, changed, seconds=seconds, client=client) or self._payments.find(terms)
+
+    async def until(
+        self, awaited: Awaited, look: Callable[[], T | None], *, seconds: float, client: str | None
+    ) -> T | None:
+        """What ``look`` gives, which is called whenever there may be something; None if there is not in ``seconds``.
+
+        And at once after the end of all waits. ``client`` as above. Raises TooManyWaiting, and what ``look`` raises.
+        """
+        if self._ended:
+            return None
+        with self._waiter(awaited, client) as waiter:
             waiter.timer = self._clock.callLater(seconds, waiter.time_is_up)
             while True:
                 await waiter.sleep()
-                now = self._payments.find(terms)
-                if self._ended or waiter.timer is None or _shown(terms, now) != _shown(terms, first):
-                    return now
+                if self._is_over(waiter):
+                    return None
+                found = look()
+                if found is not None:
+                    return found
 
     def chain_changed(self, change: ChainChange) -> None:
-        """Wake all waiters: every payment may have changed, at least in its depth."""
-        for waiters in self._by_payee.values():
+        """Wake all verifications, whose payments have changed at least in their depth, and the feeds of who was paid.
+
+        All feeds if blocks were undone, which each of them has told.
+        """
+        for waiters in self._verifications.waiters.values():
             self._look_at(waiters)
+        feeds = self._feeds.waiters
+        # All accounts that the blocks touched, among them those of the recipients.
+        touched = feeds.keys() if change.undone or change.accounts is None or not change.names_all else change.accounts
+        for recipient in feeds.keys() & touched:
+            self._look_at(feeds[recipient])
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Collection[MempoolEntry]) -> None:
-        """Wake the waiters for the payments of these transfers' payees."""
-        if not self._by_payee:
+        """Wake the waiters for payments to these transfers' payees."""
+        if not len(self):
             return
         for entry in (*added, *removed):
-            payee = (entry.transfer.reference or "", entry.transfer.recipient)
-            self._look_at(self._by_payee.get(payee, {}))
+            recipient = entry.transfer.recipient
+            self._look_at(self._verifications.waiters.get((entry.transfer.reference or "", recipient), {}))
+            self._look_at(self._feeds.waiters.get(recipient, {}))
 
     def stop_accepting(self) -> None:
-        """Answer all waiting verifications, and let none wait any more; see `svcd.process.sequential`."""
+        """Answer all waiting requests, and let none wait any more; see `svcd.process.sequential`."""
         self._ended = True
-        for waiters in self._by_payee.values():
+        for waiters in (*self._verifications.waiters.values(), *self._feeds.waiters.values()):
             self._look_at(waiters)
 
+    def _is_over(self, waiter: _Waiter) -> bool:
+        return self._ended or waiter.timer is None
+
     @contextmanager
-    def _waiter(self, terms: PaymentTerms, client: str | None) -> Iterator[_Waiter]:
+    def _waiter(self, awaited: Awaited, client: str | None) -> Iterator[_Waiter]:
+        room = self._feeds if isinstance(awaited, bytes) else self._verifications
         address = None if client is None else parse_address(client)
         group = "" if address is None else client_group(address)
-        if self._count >= self._max_waiting:
-            raise TooManyWaiting(f"{self._count} verifications wait already; try again later, or without wait")
+        if len(self) >= self._max_waiting or room.count >= room.most:
+            raise TooManyWaiting(f"{len(self)} requests wait already; try again later, or without wait")
         if group and self._of_client[group] >= MAX_WAITING_OF_CLIENT:
             raise TooManyWaiting(
-                f"{MAX_WAITING_OF_CLIENT} verifications of this client wait already; try again later, or without wait"
+                f"{MAX_WAITING_OF_CLIENT} requests of this client wait already; try again later, or without wait"
             )
-        waiter = _Waiter(terms)
-        self._count += 1
+        waiter = _Waiter()
+        room.count += 1
         self._of_client[group] += 1
-        self._by_payee.setdefault(waiter.payee, {})[waiter] = None
+        room.waiters.setdefault(awaited, {})[waiter] = None
         try:
             yield waiter
         finally:
             waiter.leave()
-            self._count -= 1
+            room.count -= 1
             self._of_client[group] -= 1
             if not self._of_client[group]:
                 del self._of_client[group]
-            waiters = self._by_payee[waiter.payee]
-            del waiters[waiter]
-            if not waiters:
-                del self._by_payee[waiter.payee]
+            del room.waiters[awaited][waiter]
+            if not room.waiters[awaited]:
+                del room.waiters[awaited]
 
     def _look_at(self, waiters: dict[_Waiter, None]) -> None:
         for waiter in waiters:

@@ -144,6 +144,8 @@ class ChainChange:
     """Who brought the newest block: THIS_NODE, a peer's endpoint, or a client's address; "" if that is not known."""
     prune_height: int = field(default=0, kw_only=True)
     """See :meth:`svcd.store.chain_store.ChainReader.prune_height`."""
+    names_all: bool = field(default=True, kw_only=True)
+    """Whether ``accounts`` and ``txids`` are complete, and not only what concerns the mempool."""
 
     @property
     def returned(self) -> int:
@@ -165,7 +167,7 @@ class ChainChange:
             # A transfer is in a block only if its nonce is used; another transfer may have used it.
             spent = [each for each in transfers if each.nonce < accounts.get(each.sender, Account()).nonce]
             txids = {each.txid for each in spent if reader.has_transaction(each.txid, params)}
-        return evolve(self, accounts=accounts, txids=txids)
+        return evolve(self, accounts=accounts, txids=txids, names_all=False)
 
 
 @frozen

@@ -162,7 +162,7 @@ def test_it_turns_to_paid_only_once_the_node_is_up_to_date(watched: Watched, cha
 
 def test_it_asks_every_two_seconds_where_it_may_not_wait(watched: Watched, chain: Chain) -> None:
     order = fresh("crowd")
-    refusal = '{"ok": false, "error": "32 verifications of this client wait already"}'
+    refusal = '{"ok": false, "error": "32 requests of this client wait already"}'
     watched.context.route("**/rpc/**wait=*", lambda route: route.fulfill(status=429, body=refusal))
     page = watched.go(checkout_path(order))
     seen(page, "unpaid")

@@ -159,14 +159,14 @@ def test_only_so_many_wait(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = [ask(node, "unpaid") for _ in range(MAX_WAITING_OF_CLIENT)]
     refused = ask(node, "unpaid").response()
     assert (refused.status, refused.headers["retry-after"]) == (429, "2")
-    assert refused.error == "32 verifications of this client wait already; try again later, or without wait"
+    assert refused.error == "32 requests of this client wait already; try again later, or without wait"
     assert state(ask(node, "unpaid", wait=None)) == "unpaid", "it may still ask without waiting"
     assert state(ask(node, "pending")) == "unpaid", "an answer that is there takes no place"
     monkeypatch.setattr(node.waiters, "_max_waiting", MAX_WAITING_OF_CLIENT + 1)
     waiting.append(ask(node, "unpaid", "198.51.100.8"))
     assert not waiting[-1].received, "another client has places of its own"
     refused = ask(node, "unpaid", "198.51.100.9").response()
-    assert (refused.status, refused.error) == (429, "33 verifications wait already; try again later, or without wait")
+    assert (refused.status, refused.error) == (429, "33 requests wait already; try again later, or without wait")
     for each in waiting:
         each.close()
     assert len(node.waiters) == 0
