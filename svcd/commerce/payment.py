@@ -184,7 +184,7 @@ def payment_json(terms: PaymentTerms, observation: Observation, state: PaymentSt
         f'"amount":"{terms.amount}","amountSvc":"{format_amount(terms.amount)}","reference":"{terms.reference}",'
         f'"confirmations":{observation.confirmations},"requiredConfirmations":{terms.required},"hardFinality":false,'
         f'"settlementModel":"{SETTLEMENT_MODEL}","matchCount":{observation.match_count},"mismatches":[{mismatches}],'
-        f"{_tip_json(tip, observation.synced)}"
+        f"{tip_json(tip, observation.synced)}"
     ]
     txid = observation.txid
     if txid is not None:
@@ -213,8 +213,8 @@ def _mismatch_json(mismatch: Mismatch, tip: ChainTip) -> str:
 
 
 @lru_cache(16)
-def _tip_json(tip: ChainTip, synced: bool) -> str:
-    # All payments have the same until the next block.
+def tip_json(tip: ChainTip, synced: bool) -> str:
+    """The members ``tip`` and ``node`` of answers; the same for all payments until the next block."""
     at = f'"height":"{tip.height}","hash":"{tip.hash.hex()}"'
     return f'"tip":{{{at}}},"node":{{{at},"synced":{_JSON_BOOL[synced]}}}'
 

@@ -57,8 +57,6 @@ def _always() -> bool:
 class PaymentLookup:
     """Looks payments up; for the thread that owns ``reader`` and ``mempool``.
 
-    ``synced`` says whether the node's chain is the network's.
-
     With a ``chain_manager``, to which ``reader`` belongs, results from the chain are cached until its tip changes;
     without it, nothing is cached.
     """
@@ -76,7 +74,8 @@ class PaymentLookup:
         self._reader = reader
         self._mempool = mempool
         self._chain_manager = chain_manager
-        self._synced = synced
+        self.synced = synced
+        """Whether the node's chain is the network's, as far as it knows."""
         self.costs = ReorgCosts(params, reader)
         self._found: dict[PaymentTerms, _Found] = {}
         """Results as of ``_found_at``, the hash of a tip."""
@@ -110,7 +109,7 @@ class PaymentLookup:
 
     def show(self, terms: PaymentTerms, show: Callable[[PaymentTerms, Observation], T]) -> T:
         """What ``show``, always the same function, makes of the result of :meth:`find`; cached with it."""
-        if self._chain_manager is None or terms in self._mempool or not self._synced():
+        if self._chain_manager is None or terms in self._mempool or not self.synced():
             return show(terms, self.find(terms))
         found = self._look_up(terms, self._chain_manager.tip.hash)
         if found.observation.txid is None:
@@ -138,7 +137,7 @@ class PaymentLookup:
         found = self._look_up(terms, self._chain_manager.tip.hash)
         if terms in self._mempool:
             return self._observe(terms, *found.on_chain)
-        return found.observation if self._synced() else found.observation._replace(synced=False)
+        return found.observation if self.synced() else found.observation._replace(synced=False)
 
     def _look_up(self, terms: PaymentTerms, tip_hash: bytes) -> _Found:
         if tip_hash != self._found_at:
@@ -237,7 +236,7 @@ class PaymentLookup:
             locations=locations,
             pending=self._mempool.matching(terms),
             mismatches=(*mismatches, *self._mempool.mismatching(terms)),
-            synced=self._synced(),
+            synced=self.synced(),
             work_of=self.costs.of,
         )
 

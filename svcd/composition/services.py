@@ -64,6 +64,7 @@ from svcd.process.sequential import CannotStart
 from svcd.process.systemd import SystemdService
 from svcd.process.timers import Periodic
 from svcd.rpc.chain_routes import ChainRoutes
+from svcd.rpc.feed_routes import FeedRoutes
 from svcd.rpc.mempool_routes import MempoolRoutes
 from svcd.rpc.operator_routes import (
     BackupRoutes,
@@ -229,7 +230,7 @@ class NodeServices:
     def public_listeners(self) -> list[Service]:
         """The public site, and before it the one between nodes where that has an endpoint of its own.
 
-        The waiting verifications stop before both: the sites wait for their answers.
+        The waiting requests stop before both: the sites wait for their answers.
         """
         node_context, config, limits = self._base.node_context, self._base.config, self._base.config.limits
         chain = ChainRoutes(
@@ -252,11 +253,13 @@ class NodeServices:
         )
         self._waiters = waiters
         listed = PaymentListRoutes(node_context.chain_manager, payments, incoming)
+        feed = FeedRoutes(node_context.chain_manager, payments, waiters, incoming)
         routes = [
             chain,
             mempool,
             *self._merchants.routes(payments, waiters),
             listed,
+            feed,
             StatementRoutes(node_context.chain_manager),
         ]
         pages = self._pages(payments, incoming)

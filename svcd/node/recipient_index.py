@@ -88,6 +88,10 @@ class _MempoolIndex(Generic[K]):
         for entry in added:
             self._add(entry)
 
+    def __contains__(self, key: K) -> bool:
+        """Whether a transfer of ``key`` waits."""
+        return key in self._single or key in self._several
+
     def newest(self, key: K, *, limit: int, before: int = MAX_INTEGER) -> list[MempoolEntry]:
         """The newest ``limit`` transfers of ``key`` with sequence numbers below ``before``, newest first."""
         return list(islice(self._of(key).before(before), limit))

@@ -11,6 +11,7 @@ from svcd.chain_schemas import ADDRESS as ADDRESS_SCHEMA
 from svcd.chain_schemas import REFERENCE as REFERENCE_SCHEMA
 from svcd.chain_schemas import SIGNED_TRANSACTION, WHOLE_NUMBER
 from svcd.chain_schemas import SINCE_HEIGHT as SINCE_HEIGHT_SCHEMA
+from svcd.commerce.feed import CURSOR_CHARACTERS, MAX_ENTRIES, parse_cursor
 from svcd.commerce.payment_list import Cursor
 from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,
@@ -153,6 +154,35 @@ WAIT: Final = Field(
     "wait",
     Int(1, MAX_SECONDS),
     "Answer as soon as the payment differs from `state` or changes otherwise, at the latest after this many seconds.",
+    default=None,
+)
+_FEED_CURSOR: Final = component(
+    "FeedCursor",
+    {
+        "type": "string",
+        "minLength": CURSOR_CHARACTERS[0],
+        "maxLength": CURSOR_CHARACTERS[1],
+        "pattern": "^[A-Za-z0-9_-]+$",
+        "description": "The end of an answer of a feed.",
+        "examples": [schemas.SOME_CURSOR],
+    },
+)
+FEED_AFTER: Final = Field(
+    "after",
+    Custom(_FEED_CURSOR, parse_cursor),
+    "The `next` of the answer before, of this node or another one; without it the feed begins at `sinceHeight`.",
+    default=None,
+)
+FEED_SINCE: Final = whole_number(
+    "sinceHeight",
+    "Payments in blocks below this height are left out; give the same with each request of a feed.",
+    SINCE_HEIGHT_SCHEMA,
+)
+FEED_LIMIT: Final = Field("limit", Int(1, MAX_ENTRIES), "How many entries to return at most.", default=100)
+FEED_WAIT: Final = Field(
+    "wait",
+    WAIT.type,
+    "If nothing has changed since `after`, answer as soon as something has, at the latest after this many seconds.",
     default=None,
 )
 STATE: Final = Field(

@@ -57,6 +57,8 @@ ORDER_REFERENCE: Final = component(
 )
 STATE: Final = Choice(tuple(PaymentState), PaymentState, name="PaymentState")
 _STRING: Final[Schema] = {"type": "string"}
+SOME_CURSOR: Final = "AQAAAAAAAP__AAAAAAAAAAAAAAAAAAAAAAEjRWeJq83vASNFZ4mrze8"
+"""The end of a feed at the genesis block of some network."""
 _LAST: Final = with_example(or_null(_STRING), None)
 """The `next` of a page."""
 _FEE_COINS: Final = with_example(COINS, "0.0001")
@@ -618,6 +620,63 @@ PAYMENTS: Final = object_schema(
         ),
         "tip": TIP,
     }
+)
+_FEED_TRANSFER: Final[dict[str, Schema]] = {
+    "txid": HASH,
+    "reference": described(or_null(REFERENCE), "Null for a transfer without one."),
+    "amount": BASE_UNITS,
+    "amountSvc": COINS,
+    "sender": described(ADDRESS, "The address that paid; the recipient itself for a transfer to oneself."),
+}
+FEED: Final = named_object(
+    "Feed",
+    {
+        "entries": {
+            "type": "array",
+            "maxItems": 1_000,
+            "description": "What has happened on the chain after `after`, in the order in which to apply it.",
+            "items": {
+                "oneOf": [
+                    named_object(
+                        "FeedPayment",
+                        {
+                            "type": constant("payment"),
+                            **_FEED_TRANSFER,
+                            "height": described(WHOLE_NUMBER, "The height of its block."),
+                            "hash": described(HASH, "The hash of its block."),
+                            "time": described(TIME, "The start of the slot of its block."),
+                            "position": described(INDEX, "Its position in the block, from 0."),
+                        },
+                        about="A transfer to the recipient in a block of the chain.",
+                    ),
+                    named_object(
+                        "FeedRewind",
+                        {
+                            "type": constant("rewind"),
+                            "height": described(WHOLE_NUMBER, "Of a block that has stayed on the chain."),
+                            "hash": described(HASH, "The hash of this block."),
+                        },
+                        about="Every payment above this height that the feed has told is undone; what there is now "
+                        "follows.",
+                    ),
+                ]
+            },
+        },
+        "pending": {
+            "type": "array",
+            "maxItems": 1_000,
+            "description": "All transfers to the recipient that wait in the mempool of this node, at most 1,000, the "
+            "oldest first. An entry that has told one counts more.",
+            "items": named_object(
+                "FeedPending",
+                {**_FEED_TRANSFER, "arrivalTime": described(TIME, "When it came to this node.")},
+            ),
+        },
+        "next": described(with_example(_STRING, SOME_CURSOR), "The `after` of the following request; never null."),
+        "tip": TIP,
+        "node": NODE_VIEW,
+    },
+    about="Payments to an address in the order of the chain, and what reorganisations have undone.",
 )
 COMMERCE: Final = named_object(
     "CommerceInfo",

@@ -37,6 +37,7 @@ from svcd.p2p.peers import PeerSettings
 from svcd.p2p.routes import BODY_CAPS
 from svcd.p2p.service import PeerNetwork
 from svcd.rpc.chain_routes import ChainRoutes
+from svcd.rpc.feed_routes import FeedRoutes
 from svcd.rpc.mempool_routes import MempoolRoutes
 from svcd.rpc.operator_routes import DevnetRoutes, OperatorRoutes
 from svcd.rpc.payment_routes import CommerceRoutes, PaymentListRoutes
@@ -165,8 +166,9 @@ class Node:
         incoming = RecipientIndex.subscribed(transaction_pool)
         mempool = MempoolRoutes(chain_manager, transaction_pool.mempool, incoming)
         listed = PaymentListRoutes(chain_manager, payments, incoming)
+        feed = FeedRoutes(chain_manager, payments, self.waiters, incoming)
         self.public: Site = self.sites.public(
-            [chain, mempool, commerce, listed, proofs, StatementRoutes(chain_manager)], public, peers=peers
+            [chain, mempool, commerce, listed, feed, proofs, StatementRoutes(chain_manager)], public, peers=peers
         )
         self.operator: Site = self.sites.operator(self.operator_routes, SiteLimits())
 

@@ -39,6 +39,8 @@ def targets(node: Node, more: str) -> list[str]:
         order(node, "order-1", more=f"{more}&chain=1").format("/proof"),
         order(node, "order-1", more=f"{more}&wait=5&state=unpaid").format(""),
         f"/rpc/commerce/payments?recipient={bob}{more}",
+        f"/rpc/commerce/feed/{bob}?limit=1{more}",
+        f"/rpc/commerce/feed/{bob}?wait=5{more}",
     ]
 
 

@@ -39,6 +39,7 @@ ROUTES = {
     ("POST", "/rpc/commerce/payment-request"),
     ("GET", "/rpc/commerce/payment/{reference}"),
     ("GET", "/rpc/commerce/payments"),
+    ("GET", "/rpc/commerce/feed/{recipient}"),
     ("GET", "/rpc/commerce/payment/{reference}/proof"),
     ("GET", "/rpc/openapi.json"),
 }
@@ -109,6 +110,12 @@ def test_every_route_announces_the_errors_it_may_answer(document: dict[str, Any]
             "/rpc/broadcast",
             "one request of the rate `broadcast`; with a signed transfer whose nonce is used, as 4 more.",
         ),
+        (
+            "get",
+            "/rpc/commerce/feed/{recipient}",
+            "one request of the rate `read`; for each 250 of `limit` where there is much to read, as 1 more; for each "
+            "250 of `pending`, as 1 more.",
+        ),
     ],
 )
 def test_what_some_requests_cost_more_is_announced(document: dict[str, Any], method: str, path: str, cost: str) -> None:
@@ -117,7 +124,7 @@ def test_what_some_requests_cost_more_is_announced(document: dict[str, Any], met
 
 def test_every_route_that_charges_afterwards_says_for_what() -> None:
     found = {route.path: route.surcharges for package in (rpc, p2p) for route in declared(package) if route.with_charge}
-    assert len(found) == 5
+    assert len(found) == 6
     assert all(found.values())
 
 
