@@ -29,6 +29,7 @@ BENCHMARKS: Final = {
     "two-merchants": "benchmarks.two_merchants",
     "postgresql": "benchmarks.postgresql",
     "verification": "benchmarks.verification",
+    "feed": "benchmarks.feed",
     "trustless": "benchmarks.trustless",
     "pruning": "benchmarks.pruning",
     "reorganisation": "benchmarks.reorganisation",

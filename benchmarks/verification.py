@@ -35,7 +35,7 @@ _QUICK: Final = (2_000, 4_000, 1, 1)
 _GAP: Final = 2 * DEVNET.slots_per_block
 
 
-def lay_payments(path: Path, count: int, keys: Iterable[bytes] = ()) -> None:
+def lay_payments(path: Path, count: int, keys: Iterable[bytes] = (), *, merchants: int = _MERCHANTS) -> None:
     """Make a chain with ``count`` payments in the database at ``path``, 2,000 in each block; ``keys`` have accounts.
 
     The blocks are real ones without transfers, and the payments are laid beside them into the tables that are read
@@ -50,10 +50,10 @@ def lay_payments(path: Path, count: int, keys: Iterable[bytes] = ()) -> None:
     connection.execute("BEGIN")
     for start in range(0, count, PER_BLOCK):
         height, numbers = start // PER_BLOCK + 1, range(start, min(start + PER_BLOCK, count))
-        txids, bodies = zip(*map(body_of, numbers), strict=True)
+        txids, bodies = zip(*[body_of(number, merchants) for number in numbers], strict=True)
         rows = [((blocks[height] << 16) + at, pack_transfer(body)) for at, body in enumerate(bodies)]
         insert(connection, "block_transaction", rows)
-        merge_some([index], index.add(_rows(numbers, txids), height))
+        merge_some([index], index.add(_rows(numbers, txids, merchants), height))
     connection.execute("COMMIT")
     connection.close()
 
@@ -66,32 +66,29 @@ def end_merges(path: Path) -> None:
             merge_some([index], 0)
 
 
-def _rows(numbers: Sequence[int], txids: Sequence[bytes]) -> list[tuple[int, int]]:
+def _rows(numbers: Sequence[int], txids: Sequence[bytes], merchants: int) -> list[tuple[int, int]]:
     rows = set[tuple[int, int]]()
     for number, txid in zip(numbers, txids, strict=True):
-        place, reference, recipient = place_of(number // PER_BLOCK + 1, number % PER_BLOCK), *_payee(number)
+        place, reference = place_of(number // PER_BLOCK + 1, number % PER_BLOCK), f"order-{number}"
+        recipient = _recipient(number, merchants)
         keys = txid_key(txid), address_key(_sender(number)), address_key(recipient), reference_key(reference)
         rows.update([(key, place) for key in (*keys, payment_key(reference, recipient, 1_000_000 + number))])
     return sorted(rows)
 
 
-def _payee(number: int) -> tuple[str, bytes]:
-    return f"order-{number}", _recipient(number)
-
-
-def _recipient(number: int) -> bytes:
-    return unowned_key(number % _MERCHANTS)
+def _recipient(number: int, merchants: int = _MERCHANTS) -> bytes:
+    return unowned_key(number % merchants)
 
 
 def _sender(number: int) -> bytes:
     return key_hash(number.to_bytes(32, "big"))
 
 
-def body_of(number: int) -> tuple[bytes, bytes]:
+def body_of(number: int, merchants: int = _MERCHANTS) -> tuple[bytes, bytes]:
     """Id and canonical JSON of the transfer that pays the order of a number; nobody has signed it."""
     key = number.to_bytes(32, "big")
     sender = encode_address(_sender(number), DEVNET.address_prefix)
-    recipient = encode_address(_recipient(number), DEVNET.address_prefix)
+    recipient = encode_address(_recipient(number, merchants), DEVNET.address_prefix)
     before = (
         f'{{"fee":"{DEVNET.minimum_fee}","networkId":{DEVNET.network_id},"nonce":"0","payload":{{'
         f'"amount":"{1_000_000 + number}","paymentReference":"order-{number}","recipient":"{recipient}"}},'

@@ -8,6 +8,7 @@ from typing import Any, Final
 from attrs import evolve, frozen
 
 from svcd.chain.address import decode_address
+from svcd.chain.transition import ChainPoint
 from svcd.chain_schemas import PRUNED
 from svcd.commerce.feed import (
     LEAST_ROWS,
@@ -18,6 +19,7 @@ from svcd.commerce.feed import (
     FeedPage,
     FeedQuery,
     FeedReader,
+    parse_cursor,
 )
 from svcd.commerce.payment import ChainTip, tip_json
 from svcd.commerce.payment_lookup import PaymentLookup
@@ -79,7 +81,8 @@ class FeedRoutes(ShowsChain):
         self._params = chain_manager.params
         self._payments, self._waiters, self._incoming = payments, waiters, incoming
         self._pages = FeedReader(self._params)
-        self._nothing_new: Cached[tuple[FeedCursor, Response]] = Cached()
+        self._nothing_new: tuple[ChainPoint, bool, FeedCursor, Response] | None = None
+        """The answer to who knows the tip, and the tip, whether the node was in sync, and the cursor of who does."""
         self._listed: Cached[tuple[str, bytes]] = Cached()
         """The waiting transfers that were listed last: all feeds of an address that wait are woken by the same ones."""
 
@@ -125,17 +128,16 @@ class FeedRoutes(ShowsChain):
 
     def _unchanged(self, key: bytes, after: FeedCursor) -> Response | None:
         """The answer to most polls, which is the same for all: the reader knows the tip, and nothing waits for it."""
-        tip, synced = self._chain_manager.tip, self._payments.synced()
-        place = self._pages.place_of_tip(tip.hash)
-        if place is None or key in self._incoming:
-            return None
-
-        def render() -> tuple[FeedCursor, Response]:
-            end = FeedCursor(place, NOTHING)
-            return end, self._answer(_Told(FeedPage.without_news(tip, place), "", end))
-
-        end, response = self._nothing_new.get((tip.hash, synced), render)
-        return response if after == end else None
+        tip, synced, kept = self._chain_manager.tip, self._payments.synced(), self._nothing_new
+        if kept is None or kept[0] is not tip or kept[1] is not synced:
+            place = self._pages.place_of_tip(tip.hash)
+            if place is None:
+                return None
+            # Read as a request's is: then those of all readers are the same object, which is compared at once.
+            end = parse_cursor(str(FeedCursor(place, NOTHING)))
+            told = _Told(FeedPage.without_news(tip, place), "", end)
+            kept = self._nothing_new = tip, synced, end, self._answer(told)
+        return kept[3] if after == kept[2] and key not in self._incoming else None
 
     async def _read_long(self, asked: _Asked, charge: Callable[[float], None]) -> Renderable:
         return self._charged(await self._read_far(asked, charge), charge)

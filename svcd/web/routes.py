@@ -360,11 +360,12 @@ def _read_query(route: Route, request: IncomingRequest, values: dict[str, object
 
 def _splits(text: str) -> Sequence[tuple[str, str, str]]:
     """Each field of a query as ``str.partition`` splits it at its equals sign, without percent-encoding."""
-    if "%" in text or "+" in text or text.count("&") >= MAX_QUERY_FIELDS:
+    parts = text.split("&")
+    if "%" in text or "+" in text or len(parts) > MAX_QUERY_FIELDS:
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
         return [(name, "=", value) for name, value in pairs]
     # Most queries have nothing to decode: this gives the same in a fifth of the time.
-    return [part.partition("=") for part in text.split("&") if part]
+    return [part.partition("=") for part in parts if part]
 
 
 def _bytes(request: IncomingRequest) -> bytes:
