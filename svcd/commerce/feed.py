@@ -91,10 +91,8 @@ def parse_cursor(text: str) -> FeedCursor:
 
 def _cursor_of(raw: bytes) -> FeedCursor:
     """The cursor whose bytes begin like ``raw``; raises ValueError if there are too few."""
-    height, position = (
-        int.from_bytes(raw[1 : 1 + _HEIGHT], "big"),
-        int.from_bytes(raw[1 + _HEIGHT : 3 + _HEIGHT], "big"),
-    )
+    height = int.from_bytes(raw[1 : 1 + _HEIGHT], "big")
+    position = int.from_bytes(raw[1 + _HEIGHT : 3 + _HEIGHT], "big")
     hashes = [raw[at : at + _PART] for at in range(_HEAD, len(raw), _PART)]
     if len(hashes) != len(locator_heights(height)):
         raise ValueError

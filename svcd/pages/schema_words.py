@@ -150,8 +150,9 @@ def _references(value: object) -> Iterator[str]:
             elif name not in ("example", "examples"):
                 yield from _references(member)
             if name == "properties":
-                # The choices of a member are not described below it, so it counts twice.
-                yield from _references([each["oneOf"] for each in member.values() if "oneOf" in each])
+                # The choices of a member, or of a list, are not described below it, so it counts twice.
+                cores = [each.get("items", each) for each in member.values()]
+                yield from _references([core["oneOf"] for core in cores if "oneOf" in core])
     elif isinstance(value, list):
         for member in value:
             yield from _references(member)
