@@ -8,7 +8,7 @@ from collections.abc import Iterable, Set
 from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from attrs import frozen
 
@@ -146,15 +146,17 @@ class FeedReader:
 
         Raises Pruned if it would begin below the blocks that are here.
         """
+        return self.read_from(reader, query, begin_of(reader, query), rows=rows)
+
+    def read_from(self, reader: ChainReader, query: FeedQuery, begin: "Begin", *, rows: int) -> FeedPage:
+        """The same where it is known already where the page begins."""
         tip = reader.existing_tip()
-        begin, undone = _resume(reader, query.after)
-        begin = max(begin, (query.since - 1, WHOLE))
-        first = begin[0] + (begin[1] == WHOLE)
+        (after, undone), first = begin, begin.first
         reader.check_kept(first, f"payments from block {first} on", GIVE_SINCE_HEIGHT)
         entries = [] if undone is None else [_rewind_json(*undone)]
         room = query.limit - len(entries)
-        transfers = reader.of_address(query.key, after=begin)
-        found, last = take_received(transfers, query.key, after=begin, limit=room, rows=rows)
+        transfers = reader.of_address(query.key, after=after)
+        found, last = take_received(transfers, query.key, after=after, limit=room, rows=rows)
         told = [txid_of_stored(each.stored, self._params) for each in found]
         entries += self._payments_json(found, told)
         end = self._end_of(reader, tip) if last is None else Place.on(reader, last)
@@ -198,8 +200,28 @@ class FeedReader:
         return ",".join(texts), digest[:_PART]
 
 
+class Begin(NamedTuple):
+    """After which place a page begins, and what a reorganisation has left of what the feed has told."""
+
+    after: Position
+    undone: tuple[int, bytes] | None
+    """Height and hash of the newest block of the cursor that is canonical, if its last one is not."""
+
+    @property
+    def first(self) -> int:
+        """The height of the first block that has to be read."""
+        height, position = self.after
+        return height + (position == WHOLE)
+
+
+def begin_of(reader: ChainReader, query: FeedQuery) -> Begin:
+    """Where the page begins that ``query`` asks for; reads some hashes, inside a snapshot."""
+    after, undone = _resume(reader, query.after)
+    return Begin(max(after, (query.since - 1, WHOLE)), undone)
+
+
 def _resume(reader: ChainReader, after: Place | None) -> tuple[Position, tuple[int, bytes] | None]:
-    """Where a page begins, and the newest block of ``after`` that is canonical, if its last one is not.
+    """The last canonical place that is told, and the newest canonical block if the last one told is not.
 
     That is the genesis if none is, for it is the ancestor of all.
     """

@@ -19,6 +19,7 @@ from svcd.commerce.feed import (
     FeedPage,
     FeedQuery,
     FeedReader,
+    begin_of,
     parse_cursor,
 )
 from svcd.commerce.payment import ChainTip, tip_json
@@ -175,14 +176,17 @@ class FeedRoutes(ShowsChain):
         place = self._pages.place_of_tip(tip.hash)
         if place is not None and asked.after is not None and asked.after.place == place:
             return self._with_waiting(FeedPage.without_news(tip, place), waiting)
-        if not self._is_near(asked):
+        query, lowest = asked.query, tip.height - _NEAR
+        if (query.since if query.after is None else max(query.since, query.after.height)) < lowest:
             return None
-        page, _ = self._chain_manager.read(lambda reader: self._pages.read(reader, asked.query, rows=_FEW))
-        return self._with_waiting(page, waiting) if page.reaches_tip or page.is_full else None
 
-    def _is_near(self, asked: _Asked) -> bool:
-        begin = asked.since if asked.after is None else max(asked.since, asked.after.place.height)
-        return begin >= self._chain_manager.tip.height - _NEAR
+        def read(reader: ChainReader) -> FeedPage | None:
+            begin = begin_of(reader, query)
+            # Of a forged cursor it is anywhere.
+            return None if begin.first < lowest else self._pages.read_from(reader, query, begin, rows=_FEW)
+
+        page, _ = self._chain_manager.read(read)
+        return None if page is None or not (page.reaches_tip or page.is_full) else self._with_waiting(page, waiting)
 
     async def _read_far(self, asked: _Asked, charge: Callable[[float], None]) -> _Told:
         """The same by a thread, whatever there is to read."""

@@ -14,7 +14,7 @@ from svcd.commerce.feed import NOTHING, FeedCursor, parse_cursor
 from svcd.commerce.payment_waiters import MAX_WAITING_OF_CLIENT
 from svcd.node import chainstate, pending_change
 from svcd.rpc import feed_routes
-from svcd.rpc.feed_routes import ENTRIES_PER_TOKEN, FeedRoutes
+from svcd.rpc.feed_routes import ENTRIES_PER_TOKEN
 from svcd.web.rate_limits import Rate
 from tests.chains import COIN, address_of
 from tests.rpc.conftest import present, public_client
@@ -335,20 +335,19 @@ def test_a_payment_that_comes_while_a_thread_reads_does_not_wait_for_the_time(
 ) -> None:
     long_reads = node.node_context.chain_manager.long_reads
     read = long_reads.ask
-    block = node.builder.chain("genesis: b1\nb1 pays 2 from alice to bob")["b1"]
+    *empty, paying = node.builder.chain("genesis: b[1..3]\nb3 pays 2 from alice to bob").values()
+    node.take(*empty)
 
     def read_before(query: Any) -> Any:
         found = read(query)
-        node.take(block)
+        node.take(paying)
         return found
 
     monkeypatch.setattr(long_reads, "ask", read_before)
-    monkeypatch.setattr(feed_routes, "_NEAR", 0)
-    near = iter([False, True])
-    monkeypatch.setattr(FeedRoutes, "_is_near", lambda *_: next(near))
+    monkeypatch.setattr(feed_routes, "_NEAR", 1)
     wire = ask(node)
     settle(node)
-    assert told(answered(wire)) == [(1, 0, 2)]
+    assert told(answered(wire)) == [(3, 0, 2)]
 
 
 def test_a_wait_ends_with_the_time_and_the_present_tip(node: Node, client: Client) -> None:
@@ -437,13 +436,22 @@ def test_questions_that_have_no_answer(still: Client, query: dict[str, Any], sen
     assert still.refusal(target(**query)).startswith(sentence)
 
 
-def test_a_cursor_that_no_node_has_made_begins_where_its_hashes_are_known(node: Node, client: Client) -> None:
+def test_a_cursor_that_no_node_has_made_begins_where_its_hashes_are_known(
+    node: Node, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node.grow(CHAIN)
     assert told(client.ok(target(after=CURSOR))["feed"]) == [(0,), *TOLD]
     first = client.ok("/rpc/block/1")["block"]["hash"]
     place = CURSOR.place
     known = evolve(place, hashes=(place.hashes[0], bytes.fromhex(first)[:16], place.hashes[2]))
     assert told(client.ok(target(after=evolve(CURSOR, place=known)))["feed"]) == [(1,), *TOLD[1:]]
+    asked: list[object] = []
+    long_reads = node.node_context.chain_manager.long_reads
+    read = long_reads.ask
+    monkeypatch.setattr(long_reads, "ask", lambda query: (asked.append(query), read(query))[1])
+    monkeypatch.setattr(feed_routes, "_NEAR", 2)
+    assert told(client.ok(target(after=CURSOR))["feed"]) == [(0,), *TOLD]
+    assert len(asked) == 1, "a thread reads what is not near the tip, though the cursor says so"
     above = FeedCursor(feed.Place(2**48 - 1, 0, (b"b" * 16,) * 50), NOTHING)
     assert told(client.ok(target(after=above))["feed"]) == [(0,), *TOLD]
 
