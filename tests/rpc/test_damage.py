@@ -35,6 +35,7 @@ def alarm(expected_errors: Alarms) -> str:
         ("/rpc/address/{bob}/transactions", "block_transaction"),
         ("/rpc/address/{bob}/statement", "transfer_entry"),
         ("/rpc/commerce/payments?recipient={bob}", "block_transaction"),
+        ("/rpc/commerce/feed/{bob}", "block_transaction"),
         (f"/rpc/commerce/payment/order-1?{ORDER}", "transfer_entry"),
         (f"/rpc/commerce/payment/order-1/proof?{ORDER}", "block_transaction"),
         (f"/rpc/commerce/payment/order-1/proof?{ORDER}&chain=1", "block"),

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
+from svcd.commerce.feed import NOTHING, WHOLE, FeedCursor, Place
 from svcd.node.open_chain import LongReads
+from svcd.store.chain_store import locator_heights
 from tests.rpc.conftest import CLIENT, present, public_client
-from tests.rpc.node import Node, Settings
+from tests.rpc.node import PARAMS, Node, Settings
 from tests.support import result_of
 from tests.web.wire import Response, Wire
 
@@ -87,6 +89,8 @@ class Chains:
             f"/rpc/commerce/payment/order-1?{order}",
             f"/rpc/commerce/payment/order-1/proof?{order}",
             f"/rpc/commerce/payments?recipient={bob}",
+            f"/rpc/commerce/feed/{bob}",
+            *[f"/rpc/commerce/feed/{bob}?after={self._cursor(name)}" for name in ("b1", "b2", "c3")],
         ]
         builder.close()
         self.answers: dict[tuple[str, str], tuple[int, bytes]] = {}
@@ -99,6 +103,12 @@ class Chains:
                 assert response.headers["svc-tip"] == f"{tip.height}:{tip.hash.hex()}"
                 self.answers[response.headers["svc-tip"], target] = response.status, response.body
             node.close()
+
+    def _cursor(self, name: str) -> FeedCursor:
+        """The cursor of a feed that has told everything up to the block ``name``."""
+        parts = [PARAMS.genesis_hash[:16], *[block.header.hash[:16] for block in self._branch(name)]]
+        height = len(parts) - 1
+        return FeedCursor(Place(height, WHOLE, tuple(parts[each] for each in locator_heights(height))), NOTHING)
 
     def _branch(self, name: str) -> list[Block]:
         """The blocks up to ``name``."""

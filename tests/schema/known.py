@@ -59,7 +59,7 @@ class Known:
             query.pop("amountBaseUnits", None)
         if path == "/rpc/commerce/payments" and query.keys() & {"amount", "amountBaseUnits"}:
             query["reference"] = PAID
-        if path == "/rpc/commerce/webhooks":
+        if path == "/rpc/commerce/webhooks" or path.startswith("/rpc/commerce/feed/"):
             query.pop("after", None)
 
     def block(self) -> bytes:
