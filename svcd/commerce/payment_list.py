@@ -71,11 +71,10 @@ class PaymentQuery:
 
 @frozen
 class ReceivedTransfer:
-    """A transfer to the recipient; ``placed`` is what the chain has of it, None while it waits."""
+    """A transfer to the recipient, as the chain has it, or the mempool."""
 
     txid: bytes
     transfer: PlacedTransfer | Transfer
-    placed: PlacedTransfer | None = None
 
 
 @frozen
@@ -102,7 +101,7 @@ def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -
     else:
         transfers = reader.of_reference(query.reference, after=after)
     found, last = take_received(transfers, query.key, query.reference, after=after, limit=query.limit, rows=MAX_SCANNED)
-    listed = [ReceivedTransfer(txid_of_stored(each.stored, params), each, each) for each in found]
+    listed = [ReceivedTransfer(txid_of_stored(each.stored, params), each) for each in found]
     return ReceivedPage(tip, tuple(listed), None if last is None else Cursor(last, query.after.arrival))
 
 
@@ -121,7 +120,7 @@ def take_received(
     """
     found: list[PlacedTransfer] = []
     for looked_at, transfer in enumerate(transfers):
-        listed = transfer.recipient == key and reference in (None, transfer.reference)
+        listed = _is_listed(transfer, key, reference)
         if looked_at == rows or (listed and len(found) == limit):
             return found, after
         if listed:
@@ -141,14 +140,17 @@ def with_waiting(page: ReceivedPage, entries: Sequence[MempoolEntry], query: Pay
     found, arrival = list(page.received), query.after.arrival
     for entry in entries[:MAX_SCANNED]:
         transfer = entry.transfer
-        listed = transfer.recipient == query.key and query.reference in (None, transfer.reference)
-        if listed and transfer.txid not in on_chain:
+        if _is_listed(transfer, query.key, query.reference) and transfer.txid not in on_chain:
             if len(found) == query.limit:
                 break
             found.append(ReceivedTransfer(transfer.txid, transfer))
         arrival = entry.sequence
     is_last = not entries or arrival == entries[-1].sequence
     return ReceivedPage(page.tip, tuple(found), None if is_last else Cursor(end_of(page.tip.height), arrival))
+
+
+def _is_listed(transfer: PlacedTransfer | Transfer, key: bytes, reference: str | None) -> bool:
+    return transfer.recipient == key and reference in (None, transfer.reference)
 
 
 def mismatch_of(txid: bytes, given: int, amount: int, paid_by: bytes | None) -> AmountMismatch | None:
@@ -162,7 +164,8 @@ def received_record(
     received: ReceivedTransfer, params: NetworkParams, tip: ChainPoint, order: tuple[int, bytes | None] | None
 ) -> dict[str, object]:
     """The API's form of a transfer; ``order`` has the amount to compare, and the txid that pays the order."""
-    transfer, placed = received.transfer, received.placed
+    transfer = received.transfer
+    placed = transfer if isinstance(transfer, PlacedTransfer) else None
     record: dict[str, object] = {
         "txid": received.txid.hex(),
         "sender": encode_address(transfer.sender, params.address_prefix),

@@ -1,7 +1,7 @@
 """Claims, their proof by headers, and which chain is followed: no claim holds a node, and no honest peer pays."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count, pairwise
 from typing import Any
 
@@ -143,8 +143,9 @@ def test_no_locator_is_too_long(low: int, span: int) -> None:
     heights: list[int] = []
 
     class Reader:
-        def canonical(self, height: int) -> None:
-            heights.append(height)
+        def hashes_at(self, asked: Iterable[int]) -> list[bytes]:
+            heights.extend(asked)
+            return []
 
     class Point:
         height = low + span
