@@ -22,6 +22,16 @@ rows => rows.flatMap(row => {
 })
 """
 """The rows of a table in which two cells stand upon each other."""
+BROKEN = """
+parts => parts.flatMap(part => part.textContent.split(" ").filter(word => {
+  const range = document.createRange();
+  const start = part.firstChild.data.indexOf(word);
+  range.setStart(part.firstChild, start);
+  range.setEnd(part.firstChild, start + word.length);
+  return range.getClientRects().length > 1;
+}))
+"""
+"""The words of texts that do not fit into a line."""
 
 
 def test_a_german_buyer_reads_german(
@@ -52,6 +62,14 @@ def test_a_german_buyer_reads_german(
     wallet.page.click("#send-done")
     wallet.may_sign()
     assert wallet.shown("#review-amount") == "1.25"
+
+
+def test_no_word_breaks_on_the_smallest_phone(watch: Callable[..., Watched]) -> None:
+    page = watch(locale="de", viewport={"width": 320, "height": 640}).go(checkout_path("order-5a429a82ebdb6d8b"))
+    page.wait_for_selector(".copied .mono + button:visible")
+    assert page.eval_on_selector_all(".steps li", BROKEN) == []
+    assert page.eval_on_selector_all(".copied .mono", BROKEN) == []
+    assert overflow(page) == 0
 
 
 def test_a_german_shopkeeper_looks_for_a_payment_on_a_phone(watch: Callable[..., Watched], chain: Chain) -> None:
