@@ -35,7 +35,7 @@ export function message(key, parameters = {}) {
 
 /** The locale of dates and times: the person's own if it has the language of the page, since it knows the country.
  * @type {() => string} */
-function locale() {
+export function locale() {
   const [wanted] = language.split("-");
   return globalThis.navigator?.languages?.find((each) => each.split("-")[0] === wanted) ?? language;
 }

@@ -2,7 +2,7 @@
 
 import { coins } from "./digits.mjs";
 import { csvOf } from "./statement-csv.mjs";
-import { message } from "./texts.mjs";
+import { locale, message } from "./texts.mjs";
 import { list } from "./till-list.mjs";
 import { dayOf, slugOf, standingOf, timeOf } from "./till-orders.mjs";
 import { formatAmount } from "./units.mjs";
@@ -19,11 +19,11 @@ const days = () => byId("orders-day", HTMLSelectElement);
 export const ordersOf = ({ orders }, day) =>
   [...orders.values()].filter((order) => order.day === day && (order.made !== null || order.reached || order.payments.length > 0));
 
-/** A day as this language writes it.
+/** A day as this language and place write it.
  * @type {(day: string) => string} */
 function nameOf(day) {
   const [, year, month, date] = (/^(....)(..)(..)$/.exec(day) ?? []).map(Number);
-  return new Date(year, month - 1, date).toLocaleDateString(document.documentElement.lang, { dateStyle: "full" });
+  return new Date(year, month - 1, date).toLocaleDateString(locale(), { dateStyle: "full" });
 }
 
 /** @type {(till: Till) => void} */

@@ -3,7 +3,7 @@
 import { coins } from "./digits.mjs";
 import { drawCode } from "./qr.mjs";
 import { message } from "./texts.mjs";
-import { refundOf, settlement, standingOf, uriOf } from "./till-orders.mjs";
+import { refundOf, settlement, standingOf, sumOf, uriOf } from "./till-orders.mjs";
 import { nameOf } from "./till-list.mjs";
 import { visible } from "./visible.mjs";
 import { byId, element, onClick, onCopy, show, write, writeAmount } from "./wallet-dom.mjs";
@@ -80,18 +80,23 @@ export function wireOrder(till) {
   onCopy(byId("order-copy"), () => uri, byId("order-live"));
 }
 
+/** What a part of the order is, and what it costs.
+ * @type {(words: (string | Node)[], cost: bigint) => HTMLElement} */
+function line(words, cost) {
+  const price = element("span", { className: "amount", textContent: coins(cost) });
+  return element("li", { className: "row" }, element("span", { className: "grow" }, ...words), price);
+}
+
 /** @type {(till: Till, order: Order) => void} */
 export function enterOrder(till, order) {
   shownOrder = order.reference;
   delete byId("order-state").dataset.state;
   byId("order-payments", HTMLDetailsElement).open = false;
   draw(till, order);
+  const typed = order.lines.length > 0 ? (order.amount ?? 0n) - sumOf(order.lines) : 0n;
   byId("order-lines").replaceChildren(
-    ...order.lines.map(({ name, count, price }) => {
-      const words = element("span", { className: "grow" }, `${count} × `, element("bdi", { textContent: visible(name) }));
-      const cost = element("span", { className: "amount", textContent: coins(price * BigInt(count)) });
-      return element("li", { className: "row" }, words, cost);
-    }),
+    ...order.lines.map(({ name, count, price }) => line([`${count} × `, element("bdi", { textContent: visible(name) })], price * BigInt(count))),
+    ...(typed > 0n ? [line([message("till-script.typed")], typed)] : []),
   );
   write(byId("order-reference"), order.reference);
   show("order");

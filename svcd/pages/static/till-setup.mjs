@@ -26,7 +26,6 @@ const field = (id) => byId(id, HTMLInputElement);
  * @type {(name: string, recipient: string, network: Network) => void} */
 function checkName(name, recipient, network) {
   const till = tillOf(network.genesisHash, recipient, name);
-  must(slugOf(name) !== "", "name", message("till-script.name"));
   const order = newOrder(referenceOf(slugOf(name), "20261130", "aaaaaaaa", 1n), till, 1, [], 0);
   parseUri(uriOf(order, recipient, name), network);
 }
@@ -44,6 +43,7 @@ function ruleIn() {
 /** What is typed; throws what is wrong with it.
  * @type {(network: Network) => Settings} */
 function settingsIn(network) {
+  judged(field("setup-name"), (text) => must(slugOf(text) !== "", "name", message("till-script.name")));
   const recipient = judged(field("setup-recipient"), (text) => {
     checkAddress(text, network);
     const policy = siteData();
