@@ -193,7 +193,7 @@ def buy() -> ResponseReturnValue:
     except (svc_pay.RateRefused, svc_pay.InvalidInput) as error:  # The latter if no payment can be that large.
         current_app.logger.error("nothing is sold: %s", error)
         abort(503, f"The shop sells nothing at present, because it has no current rate of {CURRENCY}; try again later.")
-    label, confirmations = f"{title} ({reference})", int(config["CONFIRMATIONS"])
+    label, confirmations = f"Tea & Cake: {title}", int(config["CONFIRMATIONS"])
     made = g.node.payment_request(
         config["ADDRESS"], quote.amount, reference=reference, label=label, confirmations=confirmations
     )

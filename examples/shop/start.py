@@ -14,12 +14,14 @@ from typing import Any
 
 import httpx
 import shop
-from flask import Blueprint, Flask, abort, current_app, g, redirect, render_template, url_for
+from flask import Blueprint, Flask, abort, current_app, g, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
 from svc_pay import DEVNET, Client, Key, SvcPayError
 from werkzeug.serving import make_server
 
 BLOCKS = 3
+GIFT = "100"
+"""Coins for whoever asks, enough for every product."""
 RATE = "0.5"
 """What a coin costs in the currency of the shop, unless the environment says something else."""
 FAUCET = Key(sha256(b"svc devnet faucet").digest())
@@ -30,7 +32,7 @@ WHAT_TO_CLICK = """
 The shop is open, on a devnet whose coins are worth nothing. Ctrl-C ends both.
 
   1. {url}/           Buy something; the page of the order opens.
-  2. {url}/devnet     Pay it, then mine 3 blocks: the order is ready to ship.
+  2. {url}/devnet     Pay it, or get coins and pay at the checkout; then mine 3 blocks: the order is ready to ship.
   3. {url}/devnet     Reorganise 3 blocks: the order is held. Mine 3 blocks: it is ready again.
   4. {url}/merchant   Ship it. Any user name, password: {password}
   5. {url}/merchant   Refund it; pay the refund and mine at {url}/devnet.
@@ -76,7 +78,7 @@ def panel() -> ResponseReturnValue:
     """What can be paid, and how many blocks there are."""
     orders = g.db.execute("SELECT * FROM orders WHERE state = 'unpaid' ORDER BY rowid").fetchall()
     height = httpx.get(f"{current_app.config['NODE_URL']}/rpc/status").json()["status"]["height"]
-    return render_template("devnet.html", orders=orders, height=height)
+    return render_template("devnet.html", orders=orders, height=height, gift=GIFT)
 
 
 @panel_pages.post("/devnet/<any(mine, reorganise):what>")
@@ -84,6 +86,16 @@ def change(what: str) -> ResponseReturnValue:
     """Make blocks, or replace the newest by others, in which the payments are missing."""
     sizes = {"blocks": BLOCKS} if what == "mine" else {"depth": BLOCKS}
     if error := operate(current_app.config["DEVNET"], what, **sizes):
+        abort(409, error)
+    return redirect(url_for("devnet.panel"), 303)
+
+
+@panel_pages.post("/devnet/faucet")
+def give() -> ResponseReturnValue:
+    """Give coins to a wallet, in a block of their own."""
+    folder, recipient = current_app.config["DEVNET"], request.form["recipient"].strip()
+    error = operate(folder, "faucet", recipient=recipient, amount=GIFT) or operate(folder, "mine", blocks=1)
+    if error:
         abort(409, error)
     return redirect(url_for("devnet.panel"), 303)
 

@@ -4,12 +4,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import httpx
 import pytest
 from attrs import frozen
 from playwright.sync_api import Page
 
+from tests.browser.chain import Account
 from tests.browser.conftest import Watch
 from tests.browser.looks import Eyes
 from tests.browser.test_checkout import codes
@@ -123,6 +126,18 @@ def test_the_link_to_the_checkout_says_at_once_that_it_was_pressed_and_what_is_u
     assert page.evaluate(LINK, "") == "true"
 
 
+def test_a_wallet_of_ones_own_gets_coins_on_the_page_of_the_devnet(shop: Shop, watch: Watch) -> None:
+    watched = watch(origin=shop.url, viewport={"width": 360, "height": 740})
+    page, address = watched.go("/devnet"), Account.random().address
+    boxes = [each.bounding_box() for each in page.locator(".row form").all()]
+    assert all(one and two and one["y"] + one["height"] < two["y"] for one, two in pairwise(boxes)), "buttons touch"
+    page.get_by_label("Its address").fill(f" {address} ")
+    with page.expect_navigation():
+        page.get_by_role("button", name="Get 100 coins").click()
+    answer = httpx.get(f"{shop.node_url}/rpc/balance/{address}").json()
+    assert answer["account"]["balance"] == "10000000000"
+
+
 def test_an_order_is_bought_held_shipped_and_refunded(shop: Shop, watch: Watch) -> None:
     browser: Watched = watch(origin=shop.url, http_credentials={"username": "merchant", "password": shop.password})
     page = browser.go("/")
@@ -141,6 +156,7 @@ def test_an_order_is_bought_held_shipped_and_refunded(shop: Shop, watch: Watch) 
     checkout = page.get_by_role("link", name="Pay at the checkout").get_attribute("href")
     assert checkout is not None
     assert checkout.startswith(f"{shop.node_url}/pay/?reference=order-")
+    assert "&label=Tea%20%26%20Cake%3A%20Tea&" in checkout
     buyer = page
     page = browser.go("/devnet")
     eyes_of_merchant = Eyes(page)
@@ -154,7 +170,7 @@ def test_an_order_is_bought_held_shipped_and_refunded(shop: Shop, watch: Watch) 
     row_says(page, "Tea", "ready to ship")
     eyes_of_merchant.look("merchant")
     buyer.bring_to_front()
-    buyer.get_by_text("3 of 3 confirmations").wait_for()
+    buyer.get_by_text("It is paid, thank you! The payment has 3 of 3 confirmations").wait_for()
     page.bring_to_front()
 
     devnet(page, "Reorganise 3 blocks")
