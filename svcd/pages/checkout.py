@@ -215,9 +215,10 @@ class _Checkout:
     def draw(self, warned: Sequence[Tag]) -> Page:
         """The page; ``warned`` is shown while the order is unpaid."""
         order, confirmed = self.order, self.state is PaymentState.CONFIRMED
-        left = tag("div", self._progress(warned), self._ways(), class_="stack")
+        left = tag("div", self._progress(warned), self._ways(folded=bool(warned)), class_="stack")
         right = tag("div", _facts(order, self.observation), *self._return(), class_="stack")
-        columns = tag("div", left, right, class_="checkout", id="payment", **self._script_data())
+        data = self._script_data() | ({"data_unpayable": ""} if warned else {})
+        columns = tag("div", left, right, class_="checkout", id="payment", **data)
         return Page(
             title=message("checkout.title", state=_HEADINGS[self.phase], amount=coins(order.terms.amount)),
             content=(*_unlisted(order), _head(order), columns),
@@ -287,7 +288,7 @@ class _Checkout:
         none = message("checkout.of", done=0, count=terms.required)
         unpaid = message("checkout.unpaid-text")
         return [
-            self._view("unpaid", unpaid, *self._durations(), *warned),
+            self._view("unpaid", unpaid, *(warned or self._durations())),
             self._view("expired", *self._expired()),
             self._view("short", message("checkout.mismatched-text")),
             self._view("mismatched", message("checkout.mismatched-text")),
@@ -347,8 +348,8 @@ class _Checkout:
             tag("div", late, data_late="", role="status", **_unless(came_late)),
         ]
 
-    def _ways(self) -> Tag:
-        """The ways to pay: the wallet of this site first, which works everywhere; folded after a wrong amount."""
+    def _ways(self, *, folded: bool) -> Tag:
+        """The ways to pay: the wallet of this site first, which works everywhere; folded also after a wrong amount."""
         order = self.order
         uri = format_uri(PaymentRequest(order.terms, order.label))
         wallet_words = message("checkout.opening-wallet")
@@ -375,7 +376,7 @@ class _Checkout:
             tag("p", web, class_="small centre"),
             class_="stack or",
         )
-        folded = bool(self.observation.mismatches)
+        folded = folded or bool(self.observation.mismatches)
         return tag(
             "details",
             tag("summary", message("checkout.pay-all-the-same")),

@@ -151,10 +151,13 @@ def test_an_order_that_leaves_its_recipient_too_little_cannot_be_paid(open_node:
     )
     for recipient, has in (("dave", "0"), ("bob", "1\u202f000")):
         address = shown.node.address(recipient)
-        text = shown.see(target(shown, recipient=address, amount="999")).visible.replace("\N{NO-BREAK SPACE}", " ")
-        assert sentence.format(has) in text
-    least = f"{shown.node.address('bob')}&amount=1000"
-    assert "must have" not in shown.see(f"/pay/?reference=order-1&recipient={least}").visible
+        page = shown.see(target(shown, recipient=address, amount="999"))
+        assert sentence.format(has) in page.visible.replace("\N{NO-BREAK SPACE}", " ")
+        assert "Once sent" not in page.visible
+        assert "open" not in page.all("details", class_="card offer folded")[0]
+    page = shown.see(f"/pay/?reference=order-1&recipient={shown.node.address('bob')}&amount=1000")
+    assert "must have" not in page.visible
+    assert "open" in page.all("details", class_="card offer")[0]
 
 
 def test_payment_requests_link_to_the_wallet_page(still: Shown) -> None:

@@ -155,7 +155,7 @@ export function show(root, view) {
   setHidden(within(root, "[data-kept]"), true);
   setHidden(within(root, "[data-fallen]"), !view.fallen || phase === "gone");
   const offer = /** @type {HTMLDetailsElement} */ (within(root, "[data-offer]"));
-  const folded = ["gone", "short", "mismatched"].includes(phase);
+  const folded = root.dataset.unpayable !== undefined || ["gone", "short", "mismatched"].includes(phase);
   // Only when that changes: what the buyer has unfolded stays so.
   if (offer.classList.contains("folded") !== folded) {
     offer.classList.toggle("folded", folded);

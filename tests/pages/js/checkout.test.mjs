@@ -263,6 +263,13 @@ test("a payment of a wrong amount folds the ways to pay, once", async () => {
   assert.equal(offer.open, true, "what the buyer has unfolded stays so");
 });
 
+test("an order that cannot be paid stays folded when the answers come", async () => {
+  const { root, parts } = watched("unpaid", [UNPAID]);
+  root.dataset.unpayable = "";
+  await settle();
+  assert.deepEqual([parts["[data-offer]"].open, parts["[data-offer]"].hidden], [false, false]);
+});
+
 test("too little has words of its own", async () => {
   const short = { ...UNPAID, mismatches: [{ txid: "cd", amount: "200000000" }] };
   const { parts, phase } = watched("unpaid", [short]);
