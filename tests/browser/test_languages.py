@@ -22,6 +22,7 @@ rows => rows.flatMap(row => {
 })
 """
 """The rows of a table in which two cells stand upon each other."""
+ROWS = "links => new Set(links.map(each => each.offsetTop)).size"
 BROKEN = """
 parts => parts.flatMap(part => part.textContent.split(" ").filter(word => {
   const range = document.createRange();
@@ -52,6 +53,11 @@ def test_a_german_buyer_reads_german(
     wallet.bring(account.keyfile(tmp_path))
     wallet.view("home")
     assert wallet.page.title() == "Ihre Wallet · SVC"
+    wallet.page.set_viewport_size({"width": 345, "height": 800})
+    for view in ("receive", "history", "settings", "home"):
+        wallet.page.click(f"#navigation a[href='#{view}']")
+        wallet.view(view)
+        assert wallet.page.eval_on_selector_all("#navigation a", ROWS) == 1, "the menu has two lines"
     wallet.page.click("#navigation a[href='#send']")
     wallet.page.fill("#send-recipient", SHOP)
     wallet.page.fill("#send-amount", "1,250")
