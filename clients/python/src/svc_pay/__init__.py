@@ -30,6 +30,7 @@ from svc_pay.errors import (
     NotFound,
     PayoutRefused,
     RateRefused,
+    StoreError,
     SvcPayError,
     TooManyRequests,
     Unauthorized,
@@ -59,6 +60,8 @@ from svc_pay.model import (
     Work,
 )
 from svc_pay.network_file import parse_network, read_network
+from svc_pay.order_store import OrderStore, SqliteOrders, StoredOrder, Update
+from svc_pay.orders import AsyncOrders, Orders
 from svc_pay.payouts import AsyncPayouts, Payout, Payouts, PayoutState
 from svc_pay.rates import Price, Quote, Rate, RateSource, order_amount
 from svc_pay.wallet import Key, SignedTransfer, sign_transfer
@@ -77,6 +80,7 @@ __all__ = [
     "Alarm",
     "ApiError",
     "AsyncClient",
+    "AsyncOrders",
     "AsyncPayouts",
     "BadRequest",
     "BoundedTransport",
@@ -102,6 +106,8 @@ __all__ = [
     "NodeUnreachable",
     "NotFound",
     "Order",
+    "OrderStore",
+    "Orders",
     "Payment",
     "PaymentRequest",
     "Payout",
@@ -116,12 +122,16 @@ __all__ = [
     "ReceivedTransfer",
     "SignedTransfer",
     "SqliteJournal",
+    "SqliteOrders",
     "State",
+    "StoreError",
+    "StoredOrder",
     "SvcPayError",
     "Tip",
     "TooManyRequests",
     "Unauthorized",
     "Unavailable",
+    "Update",
     "WaitTimeout",
     "Watch",
     "WatchEvent",

@@ -69,6 +69,10 @@ class JournalError(SvcPayError):
     """The journal of payouts cannot be read or written, or is damaged; nothing was sent."""
 
 
+class StoreError(SvcPayError):
+    """The store of open orders cannot be read or written, or is damaged, or is read by two programs at once."""
+
+
 class WaitTimeout(SvcPayError):
     """The awaited state did not come in time."""
 

@@ -47,6 +47,7 @@ class WatchEvent(Event):
     """A verified event of a watch; its name is one of :data:`EVENT_NAMES`."""
 
     subscription_id: str
+    """The watch; the reference of the order in an event of :class:`svc_pay.Orders`."""
     epoch: int
     sequence: int
     initial: bool
