@@ -55,31 +55,34 @@ class Node:
         """Add blocks, each 2 seconds after the last, and dated so."""
         for names in blocks:
             self.now += 2_000
-            self._add(names, self.now)
+            # Reorganisations may have dated blocks into the future.
+            self.add(names, max(self.now, self.blocks[-1].time + 1 if self.blocks else 0))
 
     def reorganise(self, undone: int, blocks: Sequence[Sequence[str]]) -> None:
         """Put blocks in the place of the newest ones."""
         back = [name for block in self.blocks[-undone:] for name in block.names]
         del self.blocks[-undone:]
         for names in blocks:
-            self._add(names, self.blocks[-1].time + 1_000)
-        included = {self._nonce(name) for block in self.blocks for name in block.names}
+            self.add(names, self.blocks[-1].time + 1_000)
+        included = {self.nonce(name) for block in self.blocks for name in block.names}
         for name in back:
-            if self._nonce(name) not in included:
+            if self.nonce(name) not in included:
                 self.mempool.setdefault(name, self.now)
 
-    def _add(self, names: Sequence[str], time: int) -> None:
+    def add(self, names: Sequence[str], time: int) -> None:
+        """Add a block."""
         self.made += 1
         self.blocks.append(Block(digest("block", self.made), time, tuple(names)))
-        used = {self._nonce(name) for name in names}
-        self.mempool = {name: at for name, at in self.mempool.items() if self._nonce(name) not in used}
+        used = {self.nonce(name) for name in names}
+        self.mempool = {name: at for name, at in self.mempool.items() if self.nonce(name) not in used}
 
     def submit(self, name: str) -> None:
         """A transfer comes into the mempool."""
-        self.mempool = {each: at for each, at in self.mempool.items() if self._nonce(each) != self._nonce(name)}
+        self.mempool = {each: at for each, at in self.mempool.items() if self.nonce(each) != self.nonce(name)}
         self.mempool[name] = self.now
 
-    def _nonce(self, name: str) -> str:
+    def nonce(self, name: str) -> str:
+        """The nonce of a transfer, by the name of the first one that has it."""
         return str(self.transfers[name].get("replaces", name))
 
     def pays(self, name: str) -> bool:
@@ -229,6 +232,11 @@ class Shop:
         self.steps = OrderSteps(client, SHOP, store, since_height=0, clock=lambda: node.now / 1000)
         self.pauses: list[float] = []
         self.calls: list[Call] = []
+        self.killed_at: set[int] = set()
+        """The uses of the store before which the shop is killed, and started again at once."""
+        self.uses = 0
+        self.told: list[WatchEvent] = []
+        """All events that the shop was told."""
         self.restart()
 
     def restart(self) -> None:
@@ -253,30 +261,38 @@ class Shop:
 
     def tell(self, answer: Callable[[Call], Answer] | None = None) -> list[WatchEvent]:
         """The events until the shop waits for a change: its wait is over now, and then it goes on."""
-        told: list[WatchEvent] = []
+        before = len(self.told)
+        self._go_on(answer or self.node.answer)
+        return self.told[before:]
+
+    def _go_on(self, answer: Callable[[Call], Answer]) -> None:
         outcome: Answer | None = None
         if self._call is not None:
-            outcome, self._call = (answer or self.node.answer)(self._call), None
+            outcome, self._call = answer(self._call), None
         while True:
             if self._next is None:
                 self._next = self.reading.next()
             try:
                 step = self._next.send(outcome)
             except StopIteration as stop:
-                told.append(stop.value)
+                self.told.append(stop.value)
                 self._next = outcome = None
                 continue
             outcome = None
             if isinstance(step, Blocking):
-                step.run()
+                self.uses += 1
+                if self.uses in self.killed_at:
+                    self.restart()
+                else:
+                    step.run()
             elif isinstance(step, Pause):
                 self.pauses.append(step.seconds)
                 if not self.node.synced:
-                    return told
+                    return
             else:
                 assert isinstance(step, Call)
                 self.calls.append(step)
                 if "wait" in step.query and not self.node.has_news(step.query):
                     self._call = step
-                    return told
-                outcome = (answer or self.node.answer)(step)
+                    return
+                outcome = answer(step)

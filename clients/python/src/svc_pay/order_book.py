@@ -32,7 +32,9 @@ from svc_pay.model import Order, State, Tip
 from svc_pay.order_store import StoredOrder
 
 PAGE: Final = 1_000
-"""Entries of an answer, and transfers that it lists as waiting, at most."""
+"""Entries of an answer at most."""
+LISTED: Final = 1_000
+"""Transfers that an answer lists as waiting, at most."""
 _ALL: Final = 65_536
 """A position behind every transfer of a block."""
 _BEGINNING: Final = (-1, _ALL)
@@ -147,7 +149,7 @@ def parse_answer(body: bytes, place: Place) -> FeedAnswer:
     tip, node = Tip.parse(feed.object("tip")), feed.object("node")
     entries, waiting = feed.objects("entries"), feed.objects("pending")
     following = feed.text("next")
-    if len(entries) > PAGE or len(waiting) > PAGE or not 0 < len(following) <= _CURSOR:
+    if len(entries) > PAGE or len(waiting) > LISTED or not 0 < len(following) <= _CURSOR:
         raise InvalidAnswer("the answer of the feed is longer than a node's")
     rewind, told = None, place.told
     if entries and entries[0].text("type") == "rewind":
@@ -385,7 +387,7 @@ class Moment:
         for each in answer.waiting:
             if each.reference is not None:
                 by_reference.setdefault(each.reference, []).append(each)
-        return cls(answer.tip, now, by_reference, len(answer.waiting) < PAGE)
+        return cls(answer.tip, now, by_reference, len(answer.waiting) < LISTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ _SHORT_WAIT: Final = 5
 _UNSYNCED_PAUSE: Final = 2
 _PAUSE: Final = 1
 """Seconds between answers without an entry that may not have reached the tip."""
+_ANOTHER: Final = "another program reads the feed for this store of open orders"
 _NEVER: Final = 2**53
 """A height that no transfer is above, and a time that has not come."""
 
@@ -122,7 +123,7 @@ class OrderSteps:
     def write(self, update: Update) -> Steps[None]:
         """Write what an answer has changed."""
         if not (yield from _blocking(lambda: self._store.write(update))):
-            raise StoreError("another program reads the feed for this store of open orders")
+            raise StoreError(_ANOTHER)
 
 
 class Reading:
@@ -161,6 +162,8 @@ class Reading:
         place = self._place
         path = f"/rpc/commerce/feed/{place.recipient}"
         answer = parse_answer((yield from ask(get(path, place.query(self._wait), seconds=self._wait))), place)
+        if (yield from self._steps.place())[0] != self._stored:
+            raise StoreError(_ANOTHER)
         if not answer.synced:
             # Whatever it says, the chain may not be the network's.
             self._wait = 0
