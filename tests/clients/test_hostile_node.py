@@ -46,7 +46,7 @@ IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "payment": ("reference", "recipient", "amount", "requiredConfirmations"),
     "wait_for": ("reference", "recipient", "amount", "requiredConfirmations"),
-    "payments": ("reference", "amountSvc", "blockHash"),
+    "payments": ("reference",),
     "block_hash": ("height",),
     "register": ("reference", "recipient", "amount", "requiredConfirmations"),
     "watch": ("id",),
@@ -76,7 +76,20 @@ IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
     "webhook redeliver": ("id",),
     "webhook cancel": ("id",),
 }
-"""By call, the members of its answer that say what it is about, and some of a form that each caller must hold it to."""
+"""By call, the members of its answer that say what it is about."""
+FORMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "payments": ("amountSvc", "blockHash", "sender"),
+    "account": ("balance",),
+    "balance": ("balance",),
+}
+"""By call, members that it must not take in another form, or beside an amount that is not theirs."""
+LISTED: Final[Mapping[str, str]] = {
+    "payments": "payments",
+    "watches": "subscriptions",
+    "transfers": "transactions",
+    "waiting": "transactions",
+}
+"""By call, the list in its answer."""
 NO_IDENTITY: Final = {
     *("proof", "test_callback", "fee", "first_block"),
     *("verify_chain", "proven_balance", "proven_payment"),
@@ -231,12 +244,19 @@ def test_the_greatest_answer(hostile: HostileNode, patient: Caller) -> None:
 def test_an_answer_about_something_else(hostile: HostileNode, patient: Caller) -> None:
     assert {snake(name) for name in patient.calls} <= {*IDENTITY, *NO_IDENTITY}
     for name in patient.calls:
-        for member in IDENTITY.get(snake(name), ()):
+        for member in (*IDENTITY.get(snake(name), ()), *FORMS.get(snake(name), ())):
             value = OTHERS.get(member, "another")
             hostile.begin(of_json(lambda body, member=member, value=value: another(body, member, value)))  # type: ignore[misc]
             outcome = patient.ask([name])[name]
             assert outcome.kind in {*patient.refusals, "rejected"}, (name, member, outcome)
             assert not outcome.late, (name, member, outcome)
+
+
+def test_a_list_with_nothing_in_it(hostile: HostileNode, patient: Caller) -> None:
+    for name in {*LISTED} & {*patient.calls}:
+        hostile.begin(of_json(lambda body, name=name: another(body, LISTED[name], [None])))  # type: ignore[misc]
+        outcome = patient.ask([name])[name]
+        assert outcome.kind in patient.refusals, (name, outcome)
 
 
 def test_a_refusal_is_told_in_a_sentence(hostile: HostileNode, caller: Caller) -> None:
