@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import svc_pay
-from svc_pay import AsyncClient, Client, Key, State, Webhook, light, sign_transfer
+from svc_pay import AsyncClient, Client, Key, Orders, SqliteOrders, State, Webhook, light, sign_transfer
 
 from tests.browser.between import between
 from tests.browser.chain import COIN, FAUCET, SHOP, Chain, fresh
@@ -80,6 +80,48 @@ def receiver(taken: list[svc_pay.Event], secret: str) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def test_open_orders_with_one_feed(shop_node: RunningNode, tmp_path: Path) -> None:
+    """A shop without webhooks, which is restarted; a reorganisation undoes what it has been told."""
+    with Client(shop_node.url) as client:
+
+        def begun() -> Iterator[svc_pay.WatchEvent]:
+            return Orders(client, SHOP, SqliteOrders(tmp_path / "orders.sqlite")).changes()
+
+        order = client.payment_request(SHOP, 6 * COIN, confirmations=2).order
+        Orders(client, SHOP, SqliteOrders(tmp_path / "orders.sqlite")).add(order)
+        key = Key(FAUCET.seed)
+        changes, told = begun(), list[svc_pay.WatchEvent]()
+
+        def take(names: str) -> None:
+            events = [next(changes) for _ in names.split()]
+            told.extend(events)
+            assert [event.name.removeprefix("payment.") for event in events] == names.split()
+
+        paid = client.sign(key, svc_pay.DEVNET, recipient=SHOP, amount=order.amount, reference=order.reference)
+        client.broadcast(paid)
+        take("pending")
+        shop_node.mine(1)
+        take("confirming")
+        shop_node.mine(1)
+        take("confirmed")
+        assert told[-1].settles(order)
+        assert client.payment(order).settled
+
+        changes = begun()
+        assert next(changes) == told[-1]
+        shop_node.ok(shop_node.operator("/operator/reorganise", {"depth": 2}))
+        take("reorged")
+        assert (told[-1].payment.state, told[-1].payment.txid) == (State.PENDING, paid.txid)
+        again = client.sign(key, svc_pay.DEVNET, recipient=SHOP, amount=order.amount, reference=order.reference)
+        client.broadcast(again)
+        shop_node.mine(2)
+        take("confirmed mismatched")
+        wrong = told[-1].mismatch
+        assert wrong is not None
+        assert (wrong.kind, wrong.txid, told[-1].payment.txid) == ("duplicate", again.txid, paid.txid)
+        assert client.payment(order).match_count == told[-1].payment.match_count == 2
 
 
 def secret_of(node: RunningNode, name: str) -> str:

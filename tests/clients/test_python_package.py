@@ -66,9 +66,9 @@ def test_the_changelog_names_the_version() -> None:
 
 PROGRAM = """
 from svc_pay import (
-    DEVNET, AsyncClient, AsyncPayouts, Client, EventName, Journal, Key, Network, Order, Payment, PayoutState, Payouts,
-    Quote, RateSource, SqliteJournal, State, WatchEvent, Webhook, order_amount,
-    read_network, sign_transfer,
+    DEVNET, AsyncClient, AsyncOrders, AsyncPayouts, Client, EventName, Journal, Key, Network, Order, OrderStore, Orders,
+    Payment, PayoutState, Payouts, Quote, RateSource, SqliteJournal, SqliteOrders, State, WatchEvent, Webhook,
+    order_amount, read_network, sign_transfer,
 )
 from svc_pay.light import (
     ProvenAccount, ProvenChain, ProvenPayment, check_payment_proof, proven_balance, proven_payment, verify_chain,
@@ -109,6 +109,17 @@ async def refund(node: Client, other: AsyncClient, key: Key) -> bool:
     return state is PayoutState.PAID or payout.problem is None
 
 
+async def follow(node: Client, other: AsyncClient, order: Order) -> int:
+    store: OrderStore = SqliteOrders("a")
+    orders = Orders(node, order.recipient, store, since_height=7)
+    orders.add(order, pay_until=1)
+    for event in orders.changes():
+        return event.sequence
+    async for event in AsyncOrders(other, order.recipient, store).changes():
+        return event.payment.amount
+    return 0
+
+
 def believe_nobody(node: Client, order: Order) -> int:
     chain: ProvenChain = verify_chain([node], DEVNET)
     paid: ProvenPayment = proven_payment(node, order, minimum_work=chain.work)
@@ -127,6 +138,8 @@ def of_a_festival() -> int:
 def wrong(node: Client, webhook: Webhook) -> None:
     Payouts(node, "payouts.sqlite", Key(bytes(32)), DEVNET)  # type: ignore[arg-type]
     AsyncPayouts(node, Table(), Key(bytes(32)), DEVNET)  # type: ignore[arg-type]
+    Orders(node, "svcd1…", "orders.sqlite")  # type: ignore[arg-type]
+    AsyncOrders(node, "svcd1…", SqliteOrders("a"))  # type: ignore[arg-type]
     order_amount(2.5, "EUR", RateSource.fixed("EUR", 1).rate())  # type: ignore[arg-type]
     RateSource.function("EUR", lambda: 0.5, max_age=60)  # type: ignore[arg-type,return-value]
     Order("order-1", "fest1q…", 5, network="festival.toml")  # type: ignore[arg-type]
