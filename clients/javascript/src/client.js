@@ -18,7 +18,7 @@ import { objectIn, pages, question, textOf } from "./light/answers.mjs";
 import { FEE_LIMIT } from "./light/networks.mjs";
 import { DEFAULT_CONFIRMATIONS } from "./light/orders.mjs";
 import { formatAmount, GREATEST } from "./light/units.mjs";
-import { isSettled, members, payment, rank, received, shown } from "./members.js";
+import { feedPage, isSettled, members, payment, rank, received, shown } from "./members.js";
 import { checkMinimum, signTransfer } from "./wallet.js";
 
 /** The greatest fee in base units that is paid on mainnet and devnet because a node suggests it. */
@@ -422,6 +422,24 @@ export class Client {
     return [...found.values()];
   }
 
+  /** A page of the feed of an address: every payment to it in the order of the chain, those that are undone too.
+   *
+   * It goes on `after` the `next` of an earlier page, or begins at `sinceHeight`, which each page must get. With `wait`
+   * seconds, 1 to 30, the answer comes when there is something to tell. A node whose chain is lower than `minHeight`
+   * refuses with 503.
+   */
+  async feed(recipient, { after = null, wait = 0, limit = 100, sinceHeight, minHeight, signal } = {}) {
+    networkFor(recipient, this.#network);
+    must(Number.isSafeInteger(limit) && limit >= 1 && limit <= 1000, "limit must be an integer from 1 to 1000");
+    const parameters = { limit: String(limit) };
+    if (after !== null) parameters.after = after;
+    if (wait) parameters.wait = String(wait);
+    if (sinceHeight !== undefined) parameters.sinceHeight = integer(sinceHeight, "sinceHeight").toString();
+    if (minHeight !== undefined) parameters.minHeight = integer(minHeight, "minHeight").toString();
+    const found = await this.#object(`/rpc/commerce/feed/${recipient}`, "feed", { parameters, seconds: wait, signal });
+    return feedPage(found, recipient, limit);
+  }
+
   /** A proof of the payment, for `checkPaymentProof` of `svc-pay/light`. */
   async proof(order) {
     const asked = checkOrder(order, this.#network);
@@ -587,9 +605,10 @@ export class Client {
       yield* members(answer, "the answer", { transactions: "objects" }).transactions;
   }
 
-  // What `Payouts` and the light client ask, which is not part of the interface of this package.
+  // What `Payouts`, `Orders` and the light client ask, which is not part of the interface of this package.
   static {
     questionsOf = (client) => ({
+      sleep: (seconds, signal) => client.#sleep(seconds, signal),
       text: (path, { parameters, signal }) => client.#ask(path, { parameters, signal }),
       accountMinimum: (network) => client.#accountMinimum(network),
       account: (address) => client.#account(address),

@@ -36,6 +36,9 @@ export class PayoutRefused extends SvcPayError {}
 /** The journal of payouts cannot be read or written, or is damaged; nothing was sent. */
 export class JournalError extends SvcPayError {}
 
+/** The store of open orders cannot be read or written, or is damaged, or is read by two programs at once. */
+export class StoreError extends SvcPayError {}
+
 /** The awaited state did not come in time. */
 export class WaitTimeout extends SvcPayError {}
 

@@ -1,7 +1,7 @@
-// The journal of payouts in a folder of Node.js: the only module of this package that needs files.
+// A journal in a folder of Node.js: the only module of this package that needs files.
 
 import { randomUUID } from "node:crypto";
-import { link, mkdir, open, readdir, readFile, unlink } from "node:fs/promises";
+import { access, link, mkdir, open, readdir, readFile, unlink } from "node:fs/promises";
 import { join } from "node:path";
 
 import { JournalError } from "./errors.js";
@@ -16,11 +16,14 @@ const NAME = /^[0-9]{10}\.json$/;
  */
 export class FileJournal {
   #folder;
+  #what;
 
-  constructor(folder) {
+  /** `what` says in errors what the entries are. */
+  constructor(folder, what = "payouts") {
     const named = typeof folder === "string" && folder !== "";
-    if (!named) throw new JournalError("give the path of a folder for the payouts");
+    if (!named) throw new JournalError(`give the path of a folder for the ${what}`);
     this.#folder = folder;
+    this.#what = what;
   }
 
   #path(sequence) {
@@ -32,7 +35,7 @@ export class FileJournal {
       return await action();
     } catch (error) {
       if (error instanceof JournalError) throw error;
-      throw new JournalError(`the payouts in ${this.#folder} cannot be read or written: ${error.message}`);
+      throw new JournalError(`the ${this.#what} in ${this.#folder} cannot be read or written: ${error.message}`);
     }
   }
 
@@ -55,12 +58,46 @@ export class FileJournal {
     });
   }
 
-  /** Make the folder, and see that no entry is missing in it. */
   async #check() {
+    const numbers = await this.#numbers();
+    if ((numbers.at(-1) ?? 0) !== numbers.length) throw this.damaged("an entry is missing");
+  }
+
+  /** The error for entries that cannot be used, and why. */
+  damaged(why) {
+    return new JournalError(`the ${this.#what} in ${this.#folder} are damaged: ${why}`);
+  }
+
+  /** The numbers of the entries in the folder, which is made if it is missing. */
+  async #numbers() {
     await mkdir(this.#folder, { recursive: true, mode: 0o700 });
-    const names = (await readdir(this.#folder)).filter((name) => NAME.test(name)).sort();
-    const missing = names.length > 0 && Number.parseInt(names.at(-1), 10) !== names.length;
-    if (missing) throw new JournalError(`the payouts in ${this.#folder} are damaged: an entry is missing`);
+    const names = (await readdir(this.#folder)).filter((name) => NAME.test(name));
+    return names.map((name) => Number.parseInt(name, 10)).sort((one, other) => one - other);
+  }
+
+  /** The numbers of the entries, without a check that none is missing. */
+  async numbers() {
+    return this.#durably(() => this.#numbers());
+  }
+
+  /** Whether there is an entry under this number. */
+  async has(sequence) {
+    return this.#durably(() => this.#unlessMissing(access(this.#path(sequence))));
+  }
+
+  /** Remove an entry, if there is one. */
+  async remove(sequence) {
+    return this.#durably(() => this.#unlessMissing(unlink(this.#path(sequence))));
+  }
+
+  async #unlessMissing(work) {
+    return work.then(
+      () => true,
+      (error) => {
+        if (error.code === "ENOENT") return false;
+        throw error;
+      },
+    );
   }
 
   /** Store an entry under this number; false if the number is taken. */

@@ -97,6 +97,8 @@ export class ImpossibleAmount extends SvcPayError {
 export class PayoutRefused extends SvcPayError {}
 /** The journal of payouts cannot be read or written, or is damaged; nothing was sent. */
 export class JournalError extends SvcPayError {}
+/** The store of open orders cannot be read or written, or is damaged, or is read by two programs at once. */
+export class StoreError extends SvcPayError {}
 /** The awaited state did not come in time. */
 export class WaitTimeout extends SvcPayError {}
 /** A callback is not from the node, or is too old; answer it with 401. */
@@ -214,6 +216,51 @@ export interface ReceivedTransfer {
   blockTime?: string;
   /** Only if the amount of the order was given; null for the transfer that pays it. */
   mismatch?: "too-little" | "too-much" | "duplicate" | null;
+}
+
+/** A transfer to an address in a block, in its feed. */
+export interface FeedPayment {
+  type: "payment";
+  txid: string;
+  reference: string | null;
+  amount: string;
+  amountSvc: string;
+  sender: string;
+  height: string;
+  /** Of the block. */
+  hash: string;
+  /** Of the block, in Unix milliseconds. */
+  time: string;
+  /** In the block. */
+  position: number;
+}
+
+/** Everything above this height that the feed has told is undone. */
+export interface FeedRewind {
+  type: "rewind";
+  height: string;
+  hash: string;
+}
+
+/** A transfer to an address that waits in the mempool. */
+export interface FeedPending {
+  txid: string;
+  reference: string | null;
+  amount: string;
+  amountSvc: string;
+  sender: string;
+  /** When it came to the node, in Unix milliseconds. */
+  arrivalTime: string;
+}
+
+/** A part of the feed of an address; a rewind is the first of `entries`. */
+export interface FeedPage {
+  entries: (FeedRewind | FeedPayment)[];
+  pending: FeedPending[];
+  /** `after` of the next page. */
+  next: string;
+  tip: Tip;
+  node: NodeView;
 }
 
 export interface Account {
@@ -502,6 +549,23 @@ export class Client {
     recipient: string,
     options?: { reference?: string; amount?: Units; sinceHeight?: Units },
   ): Promise<ReceivedTransfer[]>;
+  /** A page of the feed of an address: every payment to it in the order of the chain, those that are undone too.
+   *
+   * It goes on `after` the `next` of an earlier page, or begins at `sinceHeight`, which each page must get. It has at
+   * most `limit` entries, 1 to 1000 and by default 100. With `wait` seconds, 1 to 30, the answer comes when there is
+   * something to tell. A node whose chain is lower than `minHeight` refuses with 503.
+   */
+  feed(
+    recipient: string,
+    options?: {
+      after?: string | null;
+      wait?: number;
+      limit?: number;
+      sinceHeight?: Units;
+      minHeight?: Units;
+      signal?: AbortSignal;
+    },
+  ): Promise<FeedPage>;
   /** A proof of the payment, for `checkPaymentProof` of `svc-pay/light`. */
   proof(order: Order): Promise<string>;
   /** The hash of the block at a height: the tip of a proof, if this node is trusted. */
@@ -552,6 +616,97 @@ export class Client {
   ): Promise<SignedTransfer>;
   /** Hand a signed transfer to the network: "accepted", or "known" if the node had it. Safe to repeat. */
   broadcast(transfer: SignedTransfer): Promise<string>;
+}
+
+// Open orders
+
+/** A row for an open order; the last three are what a store has to find it by. */
+export interface OrderRow {
+  reference: string;
+  /** What is known about the order; only `Orders` reads it. */
+  text: string;
+  /** A height; null for none. */
+  awaits: number | null;
+  /** A time in Unix milliseconds; null for none. */
+  due: number | null;
+  /** The height of its highest transfer; null if it has none. */
+  top: number | null;
+}
+
+/** What is written in one transaction. */
+export interface OrderUpdate {
+  /** New orders; one whose reference is stored stays as it is. */
+  added?: readonly OrderRow[];
+  /** Orders in the place of those with their references; one that is not stored any more is left out. */
+  changed?: readonly OrderRow[];
+  /** The reference of an order to be removed. */
+  removed?: string;
+  /** Events behind all that are stored. */
+  events?: readonly string[];
+  /** The number of an event: it and all before it are removed. */
+  told?: number;
+  /** The place in the feed that must be stored, null before the first one, and the one in its stead. */
+  place?: { before: string | null; after: string };
+}
+
+/** The open orders of one recipient, for programs that have a database of their own.
+ *
+ * `FileOrders` of `svc-pay/file-orders` is one in a folder. Several calls may be made at the same time.
+ */
+export interface OrderStore {
+  /** The place in the feed; null before the first one. */
+  place(): Promise<string | null>;
+  /** The orders with these references, of which many may not be stored. */
+  orders(references: readonly string[]): Promise<OrderRow[]>;
+  /** The first orders by reference, in the order of ASCII, of those to be looked at, behind the reference `after`.
+   *
+   * They are those whose `awaits` is at most `height`, whose `due` is at most `now`, or whose `top` is above `above`.
+   * Each of the three needs an index.
+   */
+  affected(wanted: {
+    height: number;
+    now: number;
+    above: number;
+    after: string;
+    limit: number;
+  }): Promise<OrderRow[]>;
+  /** The oldest events with their numbers, which rise and are never used again. */
+  events(limit: number): Promise<[number, string][]>;
+  /** Write everything, durably before it resolves; false, and nothing, if another place is stored.
+   *
+   * That events were told may be forgotten: then they come again.
+   */
+  write(update: OrderUpdate): Promise<boolean>;
+}
+
+/** The open orders to one recipient, and what happens to them, from one feed: without webhooks.
+ *
+ * Everything is in the store; nothing is registered with the node. Any number of programs may add and remove orders; one
+ * of them iterates over `changes`.
+ */
+export class Orders {
+  /** `recipient` is the address of the shop, on the network of `node`. The feed is read from `sinceHeight` on if the
+   * `store` is new; `now` gives the Unix milliseconds.
+   */
+  constructor(
+    node: Client,
+    options: { recipient: string; store: OrderStore; sinceHeight?: Units; now?: () => number },
+  );
+  /** Follow an order, before its buyer learns the reference: what the feed has told before is not told again.
+   *
+   * `payUntil` is the buyer's deadline in Unix milliseconds: until then the payment must have been seen, in the mempool
+   * or in a block. The same order again changes nothing; other terms under its reference reject with InvalidInput.
+   */
+  add(order: Order, options?: { payUntil?: number | null }): Promise<void>;
+  /** Follow an order no longer: nothing of it happens any more, not even that it is paid twice or undone. */
+  remove(reference: string): Promise<void>;
+  /** The events of all open orders, as webhooks tell them, without end; waits for the next one.
+   *
+   * An event is removed from the store when the next one is asked for: after an interruption the last one comes again,
+   * with the same id, or several do. An error ends the iteration and loses nothing: iterate again after a while.
+   * `signal` ends it, too.
+   */
+  changes(options?: { signal?: AbortSignal }): AsyncGenerator<WatchEvent, never, void>;
 }
 
 // Prices in money

@@ -23,12 +23,14 @@ export {
   NodeUnreachable,
   PayoutRefused,
   RateRefused,
+  StoreError,
   SvcPayError,
   WaitTimeout,
 } from "./errors.js";
 export { DEFAULT_CONFIRMATIONS } from "./light/orders.mjs";
 export { COIN, formatAmount } from "./light/units.mjs";
 export { isSettled } from "./members.js";
+export { Orders } from "./orders.js";
 export { parseNetwork } from "./network-file.js";
 export { Payouts } from "./payouts.js";
 export { orderAmount, RateSource } from "./rates.js";

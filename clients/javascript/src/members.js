@@ -2,6 +2,7 @@
 
 import { InvalidAnswer } from "./errors.js";
 import { keyOf } from "./light/key-hash.mjs";
+import { REFERENCE } from "./light/transaction.mjs";
 import { formatAmount, wireNumber } from "./light/units.mjs";
 import { visible } from "./light/visible.mjs";
 
@@ -96,6 +97,65 @@ export function received(value, recipient, amount) {
   const sentence = `a transfer of ${found.amount} base units is listed as ${mismatch} for an order of ${amount}`;
   if (!right.includes(mismatch)) throw new InvalidAnswer(sentence);
   return found;
+}
+
+const TOLD = { ...MISMATCH, sender: "text", reference: "text?" };
+const ENTRY = { ...TOLD, type: "text", height: "number", hash: "hash", time: "number", position: "count" };
+const WAITING = { ...TOLD, arrivalTime: "number" };
+const LONGEST_CURSOR = 4096;
+/** A position behind every transfer of a block. */
+export const BEHIND_ALL = 65_536;
+
+/** A page of the feed of `recipient`, of at most `limit` entries. */
+export function feedPage(value, recipient, limit) {
+  const forms = { entries: "objects", pending: "objects", next: "text", tip: "object", node: "object" };
+  const found = members(value, "feed", forms);
+  const { entries, pending, next, tip } = found;
+  members(tip, "tip", { height: "number", hash: "hash" });
+  members(found.node, "node", { height: "number", hash: "hash", synced: "flag" });
+  const short = entries.length <= limit && pending.length <= 1000 && next.length <= LONGEST_CURSOR;
+  if (!short || next === "") throw new InvalidAnswer("the answer of the feed is longer than a node's");
+  const first = entries[0]?.type === "rewind" ? members(entries[0], "a rewind", { height: "number", hash: "hash" }) : null;
+  const payments = first === null ? entries : entries.slice(1);
+  for (const each of payments) {
+    paidIn(each, recipient, ENTRY);
+    const sentence = "an entry of the feed must be a payment, or a rewind at the beginning";
+    if (each.type !== "payment") throw new InvalidAnswer(sentence);
+  }
+  for (const each of pending) paidIn(each, recipient, WAITING);
+  for (const listed of [payments, pending])
+    if (new Set(listed.map(({ txid }) => txid)).size < listed.length)
+      throw new InvalidAnswer("the feed has a transfer twice");
+  checkChain(first === null ? payments : [{ ...first, position: BEHIND_ALL, time: "0" }, ...payments], tip);
+  return found;
+}
+
+/** Throws InvalidAnswer unless a record of a feed is a transfer to the recipient. */
+function paidIn(value, recipient, forms) {
+  const { reference = null, ...found } = members(value, "a transfer", forms);
+  checkCoins(found, "a transfer");
+  checkSender(found.sender, recipient, "a transfer");
+  const pays = found.amount !== "0" && (found.recipient ?? recipient) === recipient;
+  if (!pays) throw new InvalidAnswer("the feed has a transfer that pays the recipient nothing");
+  const possible = reference === null || REFERENCE.test(reference);
+  if (!possible) throw new InvalidAnswer("the feed has a transfer with an impossible reference");
+}
+
+/** Throws InvalidAnswer unless the entries follow each other on one chain that ends at `tip`. */
+function checkChain(entries, tip) {
+  const order = (one, other) => Number(one.height) - Number(other.height) || one.position - other.position;
+  for (const [place, each] of entries.entries()) {
+    const before = entries[place - 1];
+    const within = each.type === "rewind" || each.position < BEHIND_ALL;
+    const follows = within && (before === undefined || order(before, each) < 0);
+    if (!follows) throw new InvalidAnswer("the entries of the feed are not in the order of the chain");
+    const same = before?.height === each.height;
+    const later = Number(each.time) > Number(before?.time);
+    const one = before === undefined || ((before.hash === each.hash) === same && later !== same);
+    if (!one) throw new InvalidAnswer("the entries of the feed are not of one chain");
+    const below = Number(each.height) <= Number(tip.height) && (each.height === tip.height) === (each.hash === tip.hash);
+    if (!below) throw new InvalidAnswer("an entry of the feed is not below its tip");
+  }
 }
 
 /** The payment of an answer or an event.

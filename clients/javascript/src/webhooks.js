@@ -71,7 +71,8 @@ function textIn(bytes) {
 /** Events that do not change the state of the payment: theirs is that of the last event that did. */
 const UNCHANGED = ["payment.mismatched", "node.alarm"];
 
-function parseEvent(text) {
+/** The event in a text; throws InvalidAnswer. */
+export function parseEvent(text) {
   const event = members(objectIn(text, "the event"), "the event", {
     id: "text",
     event: "text",

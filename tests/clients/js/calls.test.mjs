@@ -565,3 +565,23 @@ test("a transfer to oneself asks for one account", async () => {
   assert.equal((await signing("1")).transaction.payload.recipient, OWN);
   await assert.rejects(signing("2"), { name: "ImpossibleAmount", possible: 1n });
 });
+
+test("a page of the feed", async () => {
+  const tip = { height: "7", hash: TXID };
+  const payment = { type: "payment", txid: TXID, reference: null, amount: "1", amountSvc: "0.00000001", sender: ORIGIN };
+  const entry = { ...payment, height: "6", hash: "cd".repeat(32), time: "5", position: 3 };
+  const rewind = { type: "rewind", height: "5", hash: "ef".repeat(32) };
+  const feed = { entries: [rewind, entry], pending: [], next: "cursor", tip, node: { ...tip, synced: true } };
+  const { client, asked } = clientOf(...Array(3).fill(() => answer({ ok: true, feed })));
+  assert.deepEqual(await client.feed(SHOP), feed);
+  const wanted = { after: "a b", wait: 30, limit: 2, sinceHeight: 3n, minHeight: "4" };
+  assert.deepEqual(await client.feed(SHOP, wanted), feed);
+  assert.deepEqual(
+    asked.map(({ url }) => `${url.pathname}${url.search}`),
+    [`/rpc/commerce/feed/${SHOP}?limit=100`, `/rpc/commerce/feed/${SHOP}?limit=2&after=a+b&wait=30&sinceHeight=3&minHeight=4`],
+  );
+  await assert.rejects(client.feed(SHOP, { limit: 1 }), { name: "InvalidAnswer", message: /longer than a node's/ });
+  for (const limit of [0, 1001, "5"])
+    await assert.rejects(client.feed(SHOP, { limit }), { name: "InvalidInput", message: /limit must be/ });
+  await assert.rejects(client.feed("svcd1q"), { name: "InvalidInput" });
+});
