@@ -207,47 +207,71 @@ def test_the_examples_of_the_readme_print_what_it_shows(with_argon2id: Path, sho
         assert in_forms(printed) == in_forms("".join(block.text for block in blocks[1::2]))
 
 
-@pytest.mark.socket
-@pytest.mark.slow
-@needs("node", "npm")
-def test_a_story_in_typescript(installed: Path, shop_node: RunningNode) -> None:
-    (installed / "story.ts").write_bytes((TESTS / "story.ts").read_bytes())
-    npm = program("npm")
-    ran(
-        npm,
-        "install",
-        "--no-save",
-        "--no-audit",
-        "--no-fund",
-        "--prefer-offline",
-        TYPESCRIPT,
-        NODE_TYPES,
-        folder=installed,
-    )
-    (installed / "light.ts").write_text(LIGHT, encoding="utf-8")
-    ran("node", "node_modules/typescript/bin/tsc", *SETTINGS, "story.ts", "light.ts", folder=installed)
-    secrets = [(shop_node.data_dir / name).read_text().strip() for name in ("manage-token", "signing-secret")]
-    with running(installed, "story.js", shop_node.url, *secrets, FAUCET.seed.hex()) as process:
+@pytest.fixture(scope="module")
+def with_types(installed: Path) -> Path:
+    """The same folder, with the compiler of TypeScript."""
+    options = ("--no-save", "--no-audit", "--no-fund", "--prefer-offline")
+    ran(program("npm"), "install", *options, TYPESCRIPT, NODE_TYPES, folder=installed)
+    return installed
+
+
+def told_in_typescript(folder: Path, node: RunningNode, name: str, *words: str) -> list[str]:
+    """The lines of a program in TypeScript, which asks on some of them for blocks of a devnet."""
+    (folder / f"{name}.ts").write_bytes((TESTS / f"{name}.ts").read_bytes())
+    ran("node", "node_modules/typescript/bin/tsc", *SETTINGS, f"{name}.ts", folder=folder)
+    with running(folder, f"{name}.js", node.url, *words) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         told = []
         for line in process.stdout:
             told.append(line.rstrip())
-            if told[-1] == "mine 2":
-                shop_node.mine(2)
-            elif told[-1] == "reorganise 2":
-                shop_node.ok(shop_node.operator("/operator/reorganise", {"depth": 2}))
-            else:
-                continue
+            match told[-1].split():
+                case ["mine", count]:
+                    node.mine(int(count))
+                case ["reorganise", depth]:
+                    node.ok(node.operator("/operator/reorganise", {"depth": int(depth)}))
+                case _:
+                    continue
             process.stdin.write("done\n")
             process.stdin.flush()
         _, errors = process.communicate(timeout=DEADLINE)
     assert (process.returncode, errors) == (0, "")
-    assert told == [
+    return told
+
+
+@pytest.mark.socket
+@pytest.mark.slow
+@needs("node", "npm")
+def test_a_story_in_typescript(with_types: Path, shop_node: RunningNode) -> None:
+    (with_types / "light.ts").write_text(LIGHT, encoding="utf-8")
+    ran("node", "node_modules/typescript/bin/tsc", *SETTINGS, "light.ts", folder=with_types)
+    secrets = [(shop_node.data_dir / name).read_text().strip() for name in ("manage-token", "signing-secret")]
+    assert told_in_typescript(with_types, shop_node, "story", *secrets, FAUCET.seed.hex()) == [
         "mine 2",
         "reorganise 2",
         "payment.confirmed confirmed 2, payment.reorged pending 0",
         "this needs the header Authorization: Bearer <token> with the right token",
+    ]
+
+
+@pytest.mark.socket
+@pytest.mark.slow
+@needs("node", "npm")
+def test_open_orders_in_typescript(with_types: Path, shop_node: RunningNode) -> None:
+    assert told_in_typescript(with_types, shop_node, "open-orders", FAUCET.seed.hex()) == [
+        "payment.pending pending 0",
+        "mine 1",
+        "payment.confirming confirming 1",
+        "mine 1",
+        "payment.confirmed confirmed 2",
+        "reorganise 2",
+        "payment.reorged pending 0",
+        "payment.reorged pending 0",
+        "mine 1",
+        "payment.confirming confirming 1",
+        "mine 1",
+        "payment.confirmed confirmed 2",
+        "5 true",
     ]
 
 

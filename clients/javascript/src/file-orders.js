@@ -54,8 +54,8 @@ class State {
 /** A store of open orders in a folder, which is made if it is missing; all of them are in memory, too.
  *
  * It is a journal of updates in small files, of which `FileJournal` lets only one program make each. From time to time
- * an entry has everything, and those before it are removed, the oldest first. Who makes an entry without knowing the one
- * before it, because that was removed meanwhile, takes it back and reads everything again.
+ * an entry has everything, and those before it are removed, the oldest first. Who has made an entry and finds that the
+ * one before it was removed meanwhile takes the entry back, and reads everything again.
  */
 export class FileOrders {
   #journal;
@@ -153,7 +153,10 @@ export class FileOrders {
   }
 
   async orders(references) {
-    return this.#inTurn(() => references.map((each) => this.#state.orders.get(each)).filter((row) => row !== undefined));
+    return this.#inTurn(() => {
+      const { orders } = this.#state;
+      return references.filter((each) => orders.has(each)).map((each) => orders.get(each));
+    });
   }
 
   async affected(wanted) {
@@ -185,7 +188,8 @@ export class FileOrders {
       await this.#update();
     }
     this.#told.unknown = 0;
-    if (this.#sequence - this.#whole > this.#further + this.#state.orders.size / ORDERS_PER_ENTRY) await this.#writeAll();
+    const most = this.#further + this.#state.orders.size / ORDERS_PER_ENTRY;
+    if (this.#sequence - this.#whole > most) await this.#writeAll();
     return true;
   }
 

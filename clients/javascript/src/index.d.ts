@@ -681,8 +681,8 @@ export interface OrderStore {
 
 /** The open orders to one recipient, and what happens to them, from one feed: without webhooks.
  *
- * Everything is in the store; nothing is registered with the node. Any number of programs may add and remove orders; one
- * of them iterates over `changes`.
+ * Everything is in the store; nothing is registered with the node. Any number of programs may add and remove orders;
+ * one of them iterates over `changes`.
  */
 export class Orders {
   /** `recipient` is the address of the shop, on the network of `node`. The feed is read from `sinceHeight` on if the

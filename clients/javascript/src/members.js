@@ -103,6 +103,8 @@ const TOLD = { ...MISMATCH, sender: "text", reference: "text?" };
 const ENTRY = { ...TOLD, type: "text", height: "number", hash: "hash", time: "number", position: "count" };
 const WAITING = { ...TOLD, arrivalTime: "number" };
 const LONGEST_CURSOR = 4096;
+/** Waiting transfers in a page of a feed, at most. */
+export const LISTED = 1000;
 /** A position behind every transfer of a block. */
 export const BEHIND_ALL = 65_536;
 
@@ -113,9 +115,10 @@ export function feedPage(value, recipient, limit) {
   const { entries, pending, next, tip } = found;
   members(tip, "tip", { height: "number", hash: "hash" });
   members(found.node, "node", { height: "number", hash: "hash", synced: "flag" });
-  const short = entries.length <= limit && pending.length <= 1000 && next.length <= LONGEST_CURSOR;
+  const short = entries.length <= limit && pending.length <= LISTED && next.length <= LONGEST_CURSOR;
   if (!short || next === "") throw new InvalidAnswer("the answer of the feed is longer than a node's");
-  const first = entries[0]?.type === "rewind" ? members(entries[0], "a rewind", { height: "number", hash: "hash" }) : null;
+  const isRewound = entries[0]?.type === "rewind";
+  const first = isRewound ? members(entries[0], "a rewind", { height: "number", hash: "hash" }) : null;
   const payments = first === null ? entries : entries.slice(1);
   for (const each of payments) {
     paidIn(each, recipient, ENTRY);
@@ -153,7 +156,8 @@ function checkChain(entries, tip) {
     const later = Number(each.time) > Number(before?.time);
     const one = before === undefined || ((before.hash === each.hash) === same && later !== same);
     if (!one) throw new InvalidAnswer("the entries of the feed are not of one chain");
-    const below = Number(each.height) <= Number(tip.height) && (each.height === tip.height) === (each.hash === tip.hash);
+    const isTip = each.height === tip.height;
+    const below = Number(each.height) <= Number(tip.height) && isTip === (each.hash === tip.hash);
     if (!below) throw new InvalidAnswer("an entry of the feed is not below its tip");
   }
 }

@@ -21,9 +21,9 @@
 import { hexOf, sha256, utf8 } from "./light/bytes.mjs";
 import { formatAmount } from "./light/units.mjs";
 import { InvalidAnswer, StoreError } from "./errors.js";
-import { BEHIND_ALL } from "./members.js";
+import { BEHIND_ALL, LISTED } from "./members.js";
 
-/** Entries of an answer, and transfers that it lists as waiting, at most. */
+/** Entries of an answer at most. */
 export const PAGE = 1000;
 /** The `awaits` of a row that is evaluated with the next answer that reaches the tip. */
 const MARKED = 0;
@@ -210,7 +210,7 @@ export function momentOf({ tip, waiting }, now) {
     if (listed === undefined) byReference.set(each.reference, [each]);
     else listed.push(each);
   }
-  return { tip, now, waiting: byReference, allWaiting: waiting.length < PAGE };
+  return { tip, now, waiting: byReference, allWaiting: waiting.length < LISTED };
 }
 
 /** What there is of an order at a moment; with `late` its payment came after the deadline, and does not count. */
@@ -272,9 +272,9 @@ class Evaluation {
   }
 }
 
-/** The order afterwards, and its events without their ids (`completed`), as svcd/commerce/watch.py has them for a watch.
+/** The order afterwards, and its events without their ids, as svcd/commerce/watch.py has them for a watch.
  *
- * `shop` has the `recipient` and the `network`.
+ * `completed` gives them their ids. `shop` has the `recipient` and the `network`.
  */
 export function evaluate(order, moment, shop) {
   const evaluation = new Evaluation(order, see(order, moment), shop);

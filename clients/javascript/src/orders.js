@@ -15,13 +15,14 @@ const SHORT_WAIT = 5;
 const UNSYNCED_PAUSE = 2;
 /** Seconds between answers without an entry that may not have reached the tip. */
 const PAUSE = 1;
+const ANOTHER = "another program reads the feed for this store of open orders";
 /** A height that no transfer is above. */
 const NEVER = Number.MAX_SAFE_INTEGER;
 
 /** The open orders to one recipient, and what happens to them.
  *
- * Everything is in the store; nothing is registered with the node. Any number of programs may add and remove orders; one
- * of them iterates over `changes`.
+ * Everything is in the store; nothing is registered with the node. Any number of programs may add and remove orders;
+ * one of them iterates over `changes`.
  */
 export class Orders {
   #node;
@@ -121,6 +122,7 @@ export class Orders {
     const from = after === null ? {} : { after, minHeight: BigInt(tip) };
     const asked = { limit: book.PAGE, sinceHeight: BigInt(since), wait, signal, ...from };
     const answer = book.answerOf(await this.#node.feed(this.#recipient, asked), place);
+    if ((await this.#store.place()) !== reading.text) throw new StoreError(ANOTHER);
     if (!answer.synced) {
       // Whatever it says, the chain may not be the network's.
       reading.wait = 0;
@@ -195,7 +197,7 @@ export class Orders {
     const next = { ...place, step: before.step + 1 };
     const text = JSON.stringify(next);
     const written = await this.#store.write({ changed, events, place: { before: reading.text, after: text } });
-    if (!written) throw new StoreError("another program reads the feed for this store of open orders");
+    if (!written) throw new StoreError(ANOTHER);
     reading.place = next;
     reading.text = text;
   }
