@@ -83,10 +83,14 @@ export class FileOrders {
 
   /** What `work` gives once the work before it is done, and the state is up to date. */
   #inTurn(work) {
-    const done = this.#last.then(async () => {
+    return this.#afterAll(async () => {
       await this.#update();
       return work();
     });
+  }
+
+  #afterAll(work) {
+    const done = this.#last.then(work);
     this.#last = done.catch(() => {});
     return done.catch((error) => {
       throw storeError(error);
@@ -169,23 +173,25 @@ export class FileOrders {
 
   // Writing
 
-  async write(update) {
-    return this.#inTurn(() => this.#write(update));
+  async write({ told, ...update }) {
+    return this.#afterAll(async () => {
+      if (told !== undefined && told > this.#told.number) {
+        this.#told = { number: told, unknown: this.#told.unknown + 1 };
+        this.#state.apply({ told });
+      }
+      // A told event that the disk does not know of comes again after a kill, and not more of them than this.
+      const { unknown } = this.#told;
+      const isDue = unknown >= TOLD_AT_ONCE || (unknown > 0 && this.#state.events.size === 0);
+      return Object.keys(update).length === 0 && !isDue ? true : this.#write(update);
+    });
   }
 
-  async #write({ told, ...update }) {
-    if (told !== undefined && told > this.#told.number) {
-      this.#told = { number: told, unknown: this.#told.unknown + 1 };
-      this.#state.apply({ told });
-    }
-    // A told event that the disk does not know of comes again after a kill, and not more of them than this.
+  async #write(update) {
     const { number, unknown } = this.#told;
-    const isDue = unknown >= TOLD_AT_ONCE || (unknown > 0 && this.#state.events.size === 0);
-    if (Object.keys(update).length === 0 && !isDue) return true;
     for (;;) {
+      await this.#update();
       if (!this.#state.allows(update)) return false;
       if (await this.#append({ ...update, ...(unknown > 0 && { told: number }) })) break;
-      await this.#update();
     }
     this.#told.unknown = 0;
     const most = this.#further + this.#state.orders.size / ORDERS_PER_ENTRY;

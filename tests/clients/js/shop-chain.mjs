@@ -1,5 +1,7 @@
 // A chain and a mempool without a node, and the feed of a shop's address as svcd tells it, for the tests of `Orders`.
 
+import { createHash } from "node:crypto";
+
 export const SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
 export const BUYER = "svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt";
 export const START = 1_795_170_000_000;
@@ -95,13 +97,12 @@ export class ShopChain {
     return { txid, reference, amount, amountSvc: coins(amount), sender: BUYER };
   }
 
-  /** The transfers to the shop in the blocks from a height on, each with its place. */
-  #payments(from) {
+  /** The transfers in the blocks from a height on, each with its place. */
+  #transfers(from) {
     return this.blocks.slice(Math.max(from, 0)).flatMap(({ hash, time, names }, at) =>
-      names.flatMap((name, position) => {
-        if (this.transfer(name).elsewhere) return [];
+      names.map((name, position) => {
         const block = { height: String(Math.max(from, 0) + at), hash, time: String(time) };
-        return [{ type: "payment", ...this.#told(name), ...block, position }];
+        return { type: "payment", ...this.#told(name), ...block, position };
       }),
     );
   }
@@ -119,18 +120,18 @@ export class ShopChain {
       }
     }
     if (height < sinceHeight - 1) [height, position] = [sinceHeight - 1, 65_535];
-    const further = this.#payments(height).filter((each) => Number(each.height) > height || each.position > position);
+    const further = this.#transfers(height).filter((each) => Number(each.height) > height || each.position > position);
     const found = further.slice(0, Math.min(limit - entries.length, this.rows));
     let end = [this.height, 65_535];
     if (found.length < further.length) end = [Number(found.at(-1).height), found.at(-1).position];
-    entries.push(...found);
+    entries.push(...found.filter(({ txid }) => !this.transfer(this.name(txid)).elsewhere));
     const told = new Set(entries.map(({ txid }) => txid));
     const pending = [...this.mempool]
       .filter(([name]) => !this.transfer(name).elsewhere && !told.has(this.transfer(name).txid))
       .map(([name, arrival]) => ({ ...this.#told(name), arrivalTime: String(arrival) }))
       .slice(0, 1000);
     const hashes = this.blocks.slice(0, end[0] + 1).map(({ hash }) => hash.slice(-8));
-    const waiting = pending.map(({ txid }) => txid.slice(-4)).join(".");
+    const waiting = createHash("sha256").update(pending.map(({ txid }) => txid).join()).digest("hex");
     const tip = { height: String(this.height), hash: this.blocks.at(-1).hash };
     const next = `${end.join(".")} ${hashes.join(",")} ${waiting}`;
     return { entries, pending, next, tip, node: { ...tip, synced: this.synced } };

@@ -66,7 +66,7 @@ export class Shop {
   #next = null;
   #wake = null;
 
-  constructor(chain, store, { feed = (asked) => chain.feed(asked) } = {}) {
+  constructor(chain, store, { feed = (asked) => chain.feed(asked), sinceHeight } = {}) {
     this.chain = chain;
     this.store = store;
     const answer = async ({ limit, sinceHeight, ...more }, path) => {
@@ -92,7 +92,7 @@ export class Shop {
       }
     };
     this.client = clientOf(answer, { sleep, timeout: 3600 });
-    this.orders = new pay.Orders(this.client, { recipient: SHOP, store, now: () => chain.now });
+    this.orders = new pay.Orders(this.client, { recipient: SHOP, store, sinceHeight, now: () => chain.now });
   }
 
   add(given, options) {
