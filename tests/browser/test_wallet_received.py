@@ -93,6 +93,11 @@ def test_a_received_payment_is_followed_proved_and_refunded(
     wallet.state("pending")
     opened(wallet, txid, 1)
     page.wait_for_selector('#transfer-refunded[data-shown="1.5"]:visible')
+    page.click("#transfer-refund")
+    wallet.view("send")
+    assert page.input_value("#send-amount") == "1.5", "what is left"
+    page.go_back()
+    place(wallet, "confirmed", 1)
     chain.node.mine(11)
     place(wallet, "confirmed", 12)
     assert not page.is_visible("#transfer-early")

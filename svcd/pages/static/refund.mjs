@@ -1,11 +1,12 @@
 // What a wallet sends back of a payment that it has received.
 
+import { pages } from "./answers.mjs";
 import { hexOf, sha256, utf8 } from "./bytes.mjs";
 import { REFUND } from "./transfer-kind.mjs";
 import { wireNumber } from "./units.mjs";
 
 /** @import { Payment } from "./paying.mjs" */
-/** @import { TransferRecord } from "./node.mjs" */
+/** @import { Node, TransferRecord } from "./node.mjs" */
 /** @import { Payload } from "./transaction.mjs" */
 
 const MOST = 64;
@@ -20,6 +21,35 @@ export async function refundReference(reference, txid) {
   const digest = hexOf(await sha256(utf8(reference)));
   return `${REFUND}${reference.slice(0, BEGINNING)}.${digest.slice(0, DIGITS)}`;
 }
+
+/** The transfers to `recipient` under a reference in the mempool and in the blocks from `since` on, whoever made them, as
+ * records of the node. Throws what `odd` makes for an answer that makes no sense.
+ * @type {(node: Pick<Node, "ask">, refund: { recipient: string, reference: string }, since: bigint, odd: () => Error) =>
+ *   Promise<TransferRecord[]>} */
+export async function paidUnder(node, { recipient, reference }, since, odd) {
+  /** @type {TransferRecord[]} */
+  const records = [];
+  const following = pages();
+  const query = new URLSearchParams({ recipient, reference, sinceHeight: `${since}`, limit: "100" });
+  for (;;) {
+    const { status, answer, size } = await node.ask(`/rpc/commerce/payments?${query}`);
+    if (status !== 200 || !Array.isArray(answer?.payments)) throw odd();
+    for (const { txid, sender, amount, reference: paymentReference } of answer.payments) {
+      records.push({ txid, senderAddress: sender, payload: { recipient, amount, paymentReference } });
+    }
+    if (typeof answer.next !== "string") return records;
+    try {
+      query.set("after", following(answer.next, size));
+    } catch {
+      throw odd();
+    }
+  }
+}
+
+/** What is proposed as a refund of `amount`: what is left of it, in base units. All of it once nothing is left, for it
+ * may be a second payment under the same reference; the review says what was paid before.
+ * @type {(amount: bigint, refunded: bigint) => bigint} */
+export const restOf = (amount, refunded) => (refunded < amount ? amount - refunded : amount);
 
 /** What `own` has refunded to `recipient` under a reference, in base units: by the payments signed here, unless they were
  * refused, and by records of the node.

@@ -2,7 +2,7 @@
 
 import { InvalidProof } from "./errors.mjs";
 import { Poller } from "./polling.mjs";
-import { refundedOf, refundReference } from "./refund.mjs";
+import { paidUnder, refundedOf, refundReference, restOf } from "./refund.mjs";
 import { signedIn } from "./signed-transfer.mjs";
 import { message } from "./texts.mjs";
 import { CONFIRMATIONS, kindOf } from "./transfer-kind.mjs";
@@ -16,7 +16,6 @@ import { byId, moment, onCopy, write, writeAmount } from "./wallet-dom.mjs";
 
 // Milliseconds between looks at a transfer that only a deep reorganisation may take back.
 const SLOW = 30_000;
-const NEWEST = 100;
 
 /** What the buttons are about: they are wired once, and shown for one transfer after another. */
 const shown = {
@@ -34,14 +33,11 @@ function wire(onClick) {
   onClick(byId("transfer-refund"), () => shown.refund?.());
 }
 
-/** @type {(app: Wallet, refund: Refund) => Promise<bigint>} */
-async function refundedBy({ node, paying, keyfile: { address } }, refund) {
-  const [payments, { transfers }, waiting] = await Promise.all([
-    paying.of(address),
-    node.transfers(address, null, NEWEST),
-    node.waiting(address),
-  ]);
-  return refundedOf(refund, address, payments, [...waiting, ...transfers]);
+/** @type {(app: Wallet, refund: Refund, odd: () => Error) => Promise<bigint>} */
+async function refundedBy({ node, paying, keyfile: { address } }, refund, odd) {
+  const { first } = await node.view();
+  const [payments, there] = await Promise.all([paying.of(address), paidUnder(node, refund, first, odd)]);
+  return refundedOf(refund, address, payments, there);
 }
 
 /** @type {(transfer: Transfer, txid: string, own: string) => void} */
@@ -129,15 +125,17 @@ export function follow(app, txid, { tell, onClick, Problem }) {
   };
   /** @type {(reason: string) => InstanceType<typeof Problem>} */
   const unproved = (reason) => new Problem("unproved", message("wallet-script.unproved", { reason }));
+  const odd = () => new Problem("node-unreachable", message("wallet-script.node-odd"));
   const look = async () => {
     const found = await node.transfer(txid, own);
     if (found !== null && transfer === null) await begin(found.record);
-    const refunded = refund === null || found === null ? 0n : await refundedBy(app, refund);
+    const at = found?.place ?? null;
+    const refunded = refund === null || at === null ? 0n : await refundedBy(app, refund, odd);
     if (left) return true;
     tell(byId("transfer-error"), null);
     byId("transfer-body").hidden = false;
-    const [at, sent] = [found?.place ?? null, refund];
-    shown.refund = sent && (() => spending.propose(sent));
+    const sent = refund;
+    shown.refund = sent && (() => spending.propose({ ...sent, amount: restOf(sent.amount, refunded) }));
     if (transfer !== null) fillPlace(transfer, at, own);
     if (found === null) tellState("gone", 0);
     fillRefund(at, refunded);

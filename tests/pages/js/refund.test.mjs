@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 
-import { refundedOf, refundReference } from "../../../svcd/pages/static/refund.mjs";
+import { paidUnder, refundedOf, refundReference, restOf } from "../../../svcd/pages/static/refund.mjs";
 
 const TXID = "ab".repeat(32);
 
@@ -32,4 +32,27 @@ test("what was refunded counts once, whether this browser or another device has 
   const others = [{ recipient: "other" }, { paymentReference: "refund:B" }, { paymentReference: undefined }];
   for (const other of others) assert.equal(sum([payment("a", "3", "pending", other)], [record("b", "3", other)]), 0n);
   assert.equal(sum([], [record("b", "3", {}, "other")]), 0n);
+});
+
+test("what was refunded is read to its end, however much the wallet has done since", async () => {
+  const refund = { recipient: "buyer", reference: "refund:A" };
+  const listed = Array.from({ length: 150 }, (_, at) => ({ txid: `${at}`, sender: at === 149 ? "shop" : "other", amount: "3", reference: "refund:A" }));
+  const asked = [];
+  const ask = async (path) => {
+    asked.push(path);
+    const after = Number(new URL(path, "http://node").searchParams.get("after") ?? 0);
+    const answer = { payments: listed.slice(after, after + 100), next: after + 100 < listed.length ? `${after + 100}` : null };
+    return { status: 200, answer, tip: "", size: 1 };
+  };
+  const records = await paidUnder({ ask }, refund, 7n, () => new Error("odd"));
+  assert.equal(refundedOf(refund, "shop", [], records), 3n);
+  assert.equal(asked.length, 2);
+  assert.ok(asked.every((path) => path.startsWith("/rpc/commerce/payments?recipient=buyer&reference=refund%3AA&sinceHeight=7&")));
+  const broken = async () => ({ status: 410, answer: {}, tip: "", size: 1 });
+  await assert.rejects(paidUnder({ ask: broken }, refund, 7n, () => new Error("odd")), /odd/);
+});
+
+test("a refund is proposed of what is left, and of all once nothing is", () => {
+  const proposed = [0n, 1n, 3n, 4n].map((refunded) => restOf(3n, refunded));
+  assert.deepEqual(proposed, [3n, 2n, 3n, 3n]);
 });
