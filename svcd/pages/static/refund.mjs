@@ -2,6 +2,7 @@
 
 import { pages } from "./answers.mjs";
 import { hexOf, sha256, utf8 } from "./bytes.mjs";
+import { signedOf } from "./signed.mjs";
 import { REFUND } from "./transfer-kind.mjs";
 import { wireNumber } from "./units.mjs";
 
@@ -60,6 +61,10 @@ export function refundedOf({ recipient, reference }, own, payments, records) {
   const there = records.filter(({ senderAddress, payload }) => senderAddress === own && isRefund(payload));
   const here = payments.filter(({ state, transfer }) => state !== "refused" && isRefund(transfer.payload));
   const amounts = new Map(there.map(({ txid, payload }) => [txid, wireNumber(payload?.amount) ?? 0n]));
-  for (const { txid, transfer } of here) amounts.set(txid, BigInt(transfer.payload.amount));
+  for (const payment of here) {
+    // Of what was signed for one payment a block may have an earlier transfer.
+    const { txid, transfer } = signedOf(payment).find((each) => amounts.has(each.txid)) ?? payment;
+    amounts.set(txid, BigInt(transfer.payload.amount));
+  }
   return [...amounts.values()].reduce((sum, units) => sum + units, 0n);
 }

@@ -3,6 +3,7 @@
 import { InvalidProof } from "./errors.mjs";
 import { Poller } from "./polling.mjs";
 import { paidUnder, refundedOf, refundReference, restOf } from "./refund.mjs";
+import { signedOf } from "./signed.mjs";
 import { signedIn } from "./signed-transfer.mjs";
 import { message } from "./texts.mjs";
 import { CONFIRMATIONS, kindOf } from "./transfer-kind.mjs";
@@ -147,7 +148,7 @@ export function follow(app, txid, { tell, onClick, Problem }) {
     async () => {
       const payments = await paying.of(own);
       if (left) return true;
-      if (!isTxid || payments.some((each) => each.txid === txid)) {
+      if (!isTxid || payments.some((each) => signedOf(each).some((signed) => signed.txid === txid))) {
         app.go(isTxid ? `payment=${txid}` : "history", { replace: true });
         return true;
       }

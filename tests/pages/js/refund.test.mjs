@@ -29,6 +29,9 @@ test("what was refunded counts once, whether this browser or another device has 
   assert.equal(sum([payment("a", "3")], [record("a", "3")]), 3n);
   assert.equal(sum([payment("a", "3")], [record("a", "5"), record("b", "4")]), 7n, "its own word counts");
   assert.equal(sum([payment("a", "3", "refused")], []), 0n);
+  const again = { ...payment("b", "3"), earlier: [payment("a", "3")] };
+  assert.equal(sum([again], [record("a", "3")]), 3n, "a block has what was signed first");
+  assert.equal(sum([again], [record("a", "3"), record("b", "3")]), 6n, "blocks have both");
   const others = [{ recipient: "other" }, { paymentReference: "refund:B" }, { paymentReference: undefined }];
   for (const other of others) assert.equal(sum([payment("a", "3", "pending", other)], [record("b", "3", other)]), 0n);
   assert.equal(sum([], [record("b", "3", {}, "other")]), 0n);
