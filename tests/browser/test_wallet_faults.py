@@ -196,6 +196,25 @@ def test_a_transfer_that_the_node_refuses(wallet: WalletPage, account: Account, 
     assert len(chain.paid(account.address, order)) == 1
 
 
+def test_a_payment_is_told_to_be_handed_in_though_the_node_tells_nothing_else(
+    wallet: WalletPage, account: Account, chain: Chain
+) -> None:
+    order = fresh("busy")
+    wallet.follow(payment_uri(order))
+    wallet.may_sign()
+
+    def passed_on(route: Route) -> None:
+        wallet.watched.context.route(STATUS, lambda asked: asked.fulfill(status=429))
+        route.continue_()
+
+    wallet.watched.context.route(BROADCAST, passed_on)
+    wallet.page.click("#sign")
+    wallet.state("pending")
+    assert wallet.tell("#payment-state").startswith("Waits for the next block")
+    wallet.watched.forgive("429")
+    assert len(chain.paid(account.address, order)) == 1
+
+
 def test_a_fee_that_has_risen_is_shown_before_it_is_signed(wallet: WalletPage, account: Account, chain: Chain) -> None:
     order = fresh("fee")
     wallet.watched.answers(FEES, lambda body: body["fees"].update(suggestedFee="25000"))

@@ -131,7 +131,8 @@ export class Following {
         // What was signed is handed in even if the person goes to another tab at once.
         const payment = await (before.state === "signed" ? attention.urgently(asking) : asking());
         const why = payment.state === "refused" ? await paying.whyNotAgain(payment) : undefined;
-        const view = ["pending", "confirming"].includes(payment.state) ? await node.view() : null;
+        // Only the time that is left depends on it: what has become of the payment is told without it, too.
+        const view = ["pending", "confirming"].includes(payment.state) ? await node.view().catch(() => null) : null;
         if (this.#poller !== poller) return true;
         handIn = payment.state !== "refused";
         this.#why = why;
