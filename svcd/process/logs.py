@@ -120,7 +120,7 @@ class NodeLog:
         return cls(form, level, log.write, log)
 
     def print(self, text: str) -> None:
-        """Write a text as it is, after the lines before it; in the form "json" as a line of any level."""
+        """Write a text as it is, after the lines before it; in the form "json" as one line, whatever ``level`` is."""
         if self._is_json:
             Logger(observer=cast(Any, self._lines)).info("{_text}", _text=text.strip())
         else:

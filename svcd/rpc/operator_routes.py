@@ -27,7 +27,7 @@ from svcd.web.routes import Field, Guard, Route, named_object, object_schema, re
 
 BACKUP_SECONDS: Final = 900.0
 MAX_PATH: Final = 4_000
-ON_DEMAND: Final = "[participation] onDemand is true, so the node searches for no block: ask for them at /operator/mine"
+ON_DEMAND: Final = "[participation] onDemand is true, so blocks are made on request: ask for one at /operator/mine"
 _DONE: Final = named_object("Done", {}, about="The request has been carried out.")
 
 

@@ -430,7 +430,7 @@ def test_required_fields_of_the_request(node: Node) -> None:
 
 def test_blocks_on_demand_know_no_switch(node: Node) -> None:
     assert participant(node, None).refusal(PATH, {"enabled": True}) == (
-        "[participation] onDemand is true, so the node searches for no block: ask for them at /operator/mine"
+        "[participation] onDemand is true, so blocks are made on request: ask for one at /operator/mine"
     )
 
 

@@ -273,7 +273,7 @@ def _state(payment: ResponseObject, required: int | None) -> str:
         return f"{payment.text('state')}, {counted(confirmations, 'confirmation')}"
     if confirmations > required:
         return f"{payment.text('state')}, {counted(confirmations, 'confirmation')}, {required} required"
-    return f"{payment.text('state')}, {confirmations} of {counted(required, 'confirmation')}"
+    return f"{payment.text('state')}, {confirmations:,} of {counted(required, 'confirmation')}"
 
 
 def _block(record: ResponseObject, height: str, block_hash: str) -> str:
