@@ -145,7 +145,7 @@ def test_faucet_transfers_beyond_one_block_go_into_the_next(make_node: MakeNode)
     txids = [bench.pay(amount=amount) for amount in range(1, 6)]
     bench.mine(4)
     places = [bench.node.store.transaction(txid, bench.node.chain.params) for txid in txids]
-    assert [place.point.height for place in places if place] == [1, 1, 2, 2, 3]
+    assert [place.height for place in places if place] == [1, 1, 2, 2, 3]
 
 
 def at(slot: int) -> Clock:
