@@ -64,6 +64,9 @@ export class Following {
   /** Why it cannot be signed again; undefined before that is known.
    * @type {Problem | null | undefined} */
   #why = undefined;
+  /** What was known of the node last.
+   * @type {View | null} */
+  #view = null;
   /** Whether the person was asked to confirm another nonce. */
   #asked = false;
   /** @type {Poller | null} */
@@ -106,6 +109,7 @@ export class Following {
     }
     this.#app.dropLink(payment.id);
     this.#why = undefined;
+    this.#view = null;
     this.#asked = false;
     this.#fill(payment);
     show("payment");
@@ -131,12 +135,19 @@ export class Following {
         // What was signed is handed in even if the person goes to another tab at once.
         const payment = await (before.state === "signed" ? attention.urgently(asking) : asking());
         const why = payment.state === "refused" ? await paying.whyNotAgain(payment) : undefined;
-        // Only the time that is left depends on it: what has become of the payment is told without it, too.
-        const view = ["pending", "confirming"].includes(payment.state) ? await node.view().catch(() => null) : null;
         if (this.#poller !== poller) return true;
         handIn = payment.state !== "refused";
         this.#why = why;
-        this.#fill(payment, view);
+        this.#fill(payment, this.#view);
+        // Only the time that is left depends on the node's view: a hidden tab has what became of the payment before it.
+        if (["pending", "confirming"].includes(payment.state)) {
+          this.#view = await node.view().catch((problem) => {
+            if (!(problem instanceof Problem)) throw problem;
+            return null;
+          });
+          if (this.#poller !== poller) return true;
+          this.#fill(payment, this.#view);
+        }
         if (payment.problem?.code === "rejected") this.#adviseFee(poller);
         if (payment.state === "refused") return why === null || SLOW;
         return payment.state === "confirmed" ? SLOW : false;
