@@ -123,7 +123,9 @@ def _python_calls(shop: Shop) -> Mapping[str, Callable[[Any], Any]]:
         "payment_request": lambda client: client.payment_request(order.recipient, order.amount, label="Tea", **terms),
         "payment": lambda client: client.payment(order),
         "wait_for": lambda client: client.wait_for(order, State.PENDING, timeout=SOON),
-        "payments": lambda client: client.payments(order.recipient, reference=order.reference, amount=order.amount),
+        "payments": lambda client: client.payments(
+            order.recipient, reference=order.reference, amount=order.amount, since_height=1
+        ),
         "proof": lambda client: client.proof(order),
         "block_hash": lambda client: client.block_hash(1),
         "register": lambda client: client.register(order, shop.callback),

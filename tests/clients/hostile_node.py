@@ -147,6 +147,11 @@ def of_json(change: Callable[[bytes], bytes]) -> Serve:
     return lambda _, connection, right: connection.sendall(plain(change(right.body), right.status))
 
 
+def with_headers(lines: str) -> Serve:
+    """Sends the right answer with more lines among its headers."""
+    return lambda _, connection, right: connection.sendall(plain(right.body, right.status, lines))
+
+
 def with_member(text: bytes) -> Serve:
     """Sends the right answer with one more member, of whose value this is the JSON."""
     return of_json(lambda body: body.replace(b"{", b'{"more":' + text + b",", 1))
@@ -233,6 +238,7 @@ REFUSED: Final[Mapping[str, Serve]] = {
         for status in (301, 302, 303, 307, 308)
     },
     **TEXTS,
+    "a header that is none": with_headers("What comes after it is not read by all\r\n"),
     "no HTTP": instead(b"SSH-2.0-OpenSSH_9.2\r\n"),
 }
 """Answers that every caller must refuse."""

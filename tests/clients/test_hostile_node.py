@@ -33,6 +33,7 @@ from tests.clients.hostile_node import (
     mutations,
     of_json,
     plain,
+    with_headers,
 )
 from tests.clients.test_python_live import secret_of
 from tests.process_level.running import DEADLINE, RunningNode, free_port, wait_until
@@ -78,11 +79,11 @@ IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """By call, the members of its answer that say what it is about."""
 FORMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "payments": ("amountSvc", "blockHash", "sender"),
+    "payments": ("amountSvc", "blockHash", "sender", "blockHeight"),
     "account": ("balance",),
     "balance": ("balance",),
 }
-"""By call, members that it must not take in another form, or beside an amount that is not theirs."""
+"""By call, members that it must not take in another form, beside an amount that is not theirs, or of an early block."""
 LISTED: Final[Mapping[str, str]] = {
     "payments": "payments",
     "watches": "subscriptions",
@@ -103,6 +104,7 @@ OTHERS: Final[Mapping[str, object]] = {
     "amount": "1",
     "amountSvc": "1",
     "height": "7",
+    "blockHeight": "0",
     "requiredConfirmations": 1,
     "networkId": 1,
     "chainId": "SVC-MAINNET",
@@ -250,6 +252,14 @@ def test_an_answer_about_something_else(hostile: HostileNode, patient: Caller) -
             outcome = patient.ask([name])[name]
             assert outcome.kind in {*patient.refusals, "rejected"}, (name, member, outcome)
             assert not outcome.late, (name, member, outcome)
+
+
+def test_no_cookie_is_kept(hostile: HostileNode, patient: Caller) -> None:
+    hostile.begin(with_headers("Set-Cookie: each=makes-the-next-request-longer; Path=/\r\n"))
+    for name in [each for each in patient.calls if snake(each) not in LONG][:2]:
+        assert patient.ask([name])[name].kind == "answered"
+    assert len(hostile.heads) > 1
+    assert not any(b"\r\ncookie:" in head for head in hostile.heads)
 
 
 def test_a_list_with_nothing_in_it(hostile: HostileNode, patient: Caller) -> None:

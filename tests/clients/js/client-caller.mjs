@@ -15,7 +15,7 @@ await serve(
     paymentRequest: () => client.paymentRequest({ recipient, amount, reference, confirmations, label: "Tea" }),
     payment: () => client.payment(order),
     waitFor: () => client.waitFor(order, { state: "pending", timeout: Math.min(timeout, 0.5) }),
-    payments: () => client.payments(recipient, { reference, amount }),
+    payments: () => client.payments(recipient, { reference, amount, sinceHeight: 1n }),
     proof: () => client.proof(order),
     blockHash: () => client.blockHash(1n),
     register: () => client.register(order, callback),
