@@ -399,9 +399,19 @@ def test_only_so_many_wait_and_verifications_count_too(node: Node) -> None:
     assert len(node.waiters) == 0
 
 
-def test_ten_thousand_feeds_may_wait_and_five_hundred_verifications(node: Node) -> None:
-    rooms = node.waiters._verifications, node.waiters._feeds
-    assert [room.most for room in rooms] == [500, 10_000]
+def test_feeds_and_verifications_have_rooms_of_their_own(node: Node) -> None:
+    verification = f"/rpc/commerce/payment/o?recipient={BOB}&amount=1&wait=30&state=unpaid"
+    assert (node.waiters._verifications.most, node.waiters._feeds.most) == (500, 10_000)
+    node.waiters._verifications.most, node.waiters._feeds.most = 1, 2
+    waiting = [ask(node, peer=f"198.51.100.{number}") for number in range(2)]
+    assert ask(node, peer="198.51.100.8").response().status == 429
+    for _ in range(2):
+        request = f"GET {verification} HTTP/1.1\r\nHost: h\r\n\r\n".encode()
+        waiting.append(Wire(node.public, "203.0.113.9").send(request))
+    assert [bool(each.received) for each in waiting] == [False, False, False, True]
+    assert waiting.pop().response().status == 429
+    for each in waiting:
+        each.close()
 
 
 def test_a_read_by_a_thread_costs_more(open_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch) -> None:
