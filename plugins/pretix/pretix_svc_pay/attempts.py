@@ -46,6 +46,7 @@ MOST_NOTES = 20
 MOST_DEPTH = 2**31 - 1
 """The greatest depth that the database has room for; a node may say more."""
 NOTHING_TO_REFUND = gettext_lazy("The payment is not on the chain at present, so there is nothing to refund. Try again later.")
+SHREDDED = "pretix has shredded the refund"
 UNDONE = {"svc_pay": "undone"}
 """What marks the external refund of a payment that a reorganisation has undone."""
 
@@ -125,7 +126,7 @@ def take(attempt: Attempt, event: WatchEvent) -> str:
     Raises SvcPayError if the node does not answer, so that it must send the event again.
     """
     if not attempt.recipient:
-        return "pretix has shredded the refund"
+        return SHREDDED
     settings = attempt.order.event.get_payment_providers(cached=True)[IDENTIFIER].settings
     with node(settings) as client:
         if event.mismatch is not None and event.mismatch.kind == "late":
@@ -138,6 +139,8 @@ def look(client: Client, attempt: Attempt) -> str:
     """Ask the node about an attempt, and store what it says; raises SvcPayError."""
     for _attempt in range(3):
         attempt.refresh_from_db()
+        if not attempt.recipient:
+            return SHREDDED
         payment = client.payment(attempt.terms(client.network))
         told = attempt.open_transfers()
         sent, sent_back = None, {}

@@ -9,6 +9,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import IntegrityError, transaction
+from django.db.models import F
 from django.http import HttpRequest
 from django.template.loader import get_template
 from django.urls import reverse
@@ -422,7 +423,10 @@ class SvcPay(BasePaymentProvider):
         if attempt is not None:
             attempt.notes.update(sender=None)
             if isinstance(obj, OrderRefund):
-                Attempt.objects.filter(pk=attempt.pk).update(recipient="", payment_uri="", checkout_url="", look_at=None)
+                # An answer that was asked for before does not count any more.
+                Attempt.objects.filter(pk=attempt.pk).update(
+                    recipient="", payment_uri="", checkout_url="", look_at=None, revision=F("revision") + 1
+                )
         super().shred_payment_info(obj)
 
     def api_payment_details(self, payment: OrderPayment):

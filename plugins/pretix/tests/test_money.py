@@ -388,10 +388,15 @@ def test_shredded_payments_and_refunds_name_nobody(shop, devnet, callbacks):
     wait_until(lambda: OrderRefund.objects.get(pk=refund.pk).state == "done", "the end of the refund")
     body = callbacks.last_of(due, "payment.confirmed")
     svc_pay = shop.event.get_payment_providers()["svc_pay"]
+    asked = Attempt.objects.get(pk=due.pk)
     svc_pay.shred_payment_info(attempt.payment)
     svc_pay.shred_payment_info(OrderRefund.objects.get(pk=refund.pk))
     due = Attempt.objects.get(pk=due.pk)
     assert (due.recipient, due.payment_uri, due.look_at) == ("", "", None)
+    # An answer that was asked for before comes too late to have it asked about again.
+    client = devnet.client
+    assert attempts.record(asked, client.payment(asked.terms(client.network))) == "overtaken"
+    assert attempts.look(client, asked) == attempts.SHREDDED
     assert not Note.objects.filter(attempt=attempt).exclude(sender=None).exists()
     secret = shop.event.settings.payment_svc_pay_signing_secret
     assert httpx.post(shop.webhook_url, content=body, headers=signed(body, secret)).status_code == 200
