@@ -211,7 +211,7 @@ class SimulatedNode:
         """The height of the block that has a transfer here; fails if none has."""
         found = self.node_context.chain.reader.transaction(transfer.txid, self.params)
         assert found is not None, f"{self.endpoint} lacks {transfer.txid.hex()}"
-        return found.point.height
+        return found.height
 
     def has_in_chain(self, transfer: Transfer) -> bool:
         """Whether a transfer is in the chain here."""
