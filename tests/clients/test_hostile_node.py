@@ -278,7 +278,7 @@ def test_a_refusal_is_told_in_a_sentence(hostile: HostileNode, caller: Caller) -
 
 
 def test_a_fee_that_nobody_pays_because_a_node_suggests_it(hostile: HostileNode, patient: Caller) -> None:
-    for name in {"sign", "fee", "wallet send", "wallet refund"} & {*patient.calls}:
+    for name in {"sign", "fee", "wallet send"} & {*patient.calls}:
         hostile.begin(of_json(lambda body: another(body, "suggestedFee", str(FEE))))
         outcome = patient.ask([name])[name]
         assert outcome.kind in {*patient.refusals, "fee"}, (name, outcome)
