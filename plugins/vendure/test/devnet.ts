@@ -109,7 +109,9 @@ export class Devnet {
     private operate(what: string, body: object): Promise<unknown> {
         const socketPath = join(this.folder, 'node', 'operator.sock');
         return new Promise((resolve, reject) => {
-            const asked = request({ socketPath, path: `/operator/${what}`, method: 'POST' }, answer => {
+            // A connection that is kept may be one of the node before its restart.
+            const options = { socketPath, path: `/operator/${what}`, method: 'POST', agent: false };
+            const asked = request(options, answer => {
                 let text = '';
                 answer.setEncoding('utf8').on('data', (piece: string) => (text += piece));
                 answer.on('end', () => {
