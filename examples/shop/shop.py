@@ -1,4 +1,6 @@
-"""A shop to copy: catalogue, orders, webhooks, held and shipped orders, refunds, and a page for the merchant.
+"""A shop to copy: catalogue, orders, held and shipped orders, refunds, and a page for the merchant.
+
+It learns of payments by webhooks, or by reading the feed of its address. See SHOP_MODE in README.md.
 
 It has no private key: buyers pay to the merchant's address, and the merchant pays refunds from a wallet elsewhere.
 README.md says how to run it, docs/payments.md and docs/webhooks.md say why it does what it does.
@@ -7,10 +9,12 @@ README.md says how to run it, docs/payments.md and docs/webhooks.md say why it d
 import secrets
 import sqlite3
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple
 from hmac import compare_digest
 from pathlib import Path
+from threading import Thread
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -31,11 +35,15 @@ ORDER_SECONDS: Final = 3600
 REFUND_SECONDS: Final = 7 * 24 * 3600
 """How long a refund is watched at a time: the longest lifetime that a node allows unless its settings say less."""
 MAX_OPEN_ORDERS: Final = 1000
-"""Anybody can order, and each order takes a watch of the node and a row here until it is paid or expires."""
-SETTINGS: Final = "NODE_URL PUBLIC_NODE_URL MANAGE_TOKEN SIGNING_SECRETS ADDRESS RATE URL DATABASE PASSWORD".split()
+"""Anybody can order, and each order is followed, by a watch of the node or here, until it is paid or expires."""
+PAUSE: Final = 10
+"""Seconds after which the feed is asked again if the node did not answer, and between two looks at open refunds."""
+SETTINGS: Final = "NODE_URL PUBLIC_NODE_URL ADDRESS RATE URL DATABASE PASSWORD".split()
 """Required, each as an environment variable such as SHOP_NODE_URL; README.md says what they and the others are."""
+SECRETS: Final = "MANAGE_TOKEN SIGNING_SECRETS".split()
+"""Required for webhooks."""
 POLICY: Final = "default-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-pages: Final = Blueprint("pages", __name__)
+pages: Final = Blueprint("pages", __name__, cli_group=None)
 
 
 def connect(path: str) -> sqlite3.Connection:
@@ -82,7 +90,7 @@ def utc(milliseconds: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(milliseconds / 1000))
 
 
-# What is known of a payment: by the events of its watch, and by asking
+# What is known of a payment: by events, from webhooks or from the feed, and by asking
 
 
 def take(db: sqlite3.Connection, event: svc_pay.WatchEvent, network: Network | None) -> str:
@@ -103,7 +111,9 @@ def take(db: sqlite3.Connection, event: svc_pay.WatchEvent, network: Network | N
 
 @pages.post("/paid")
 def paid() -> ResponseReturnValue:
-    """Take an event of the node; 401 if it is not from the node."""
+    """Take an event of the node; 401 if it is not from the node, 404 if the shop reads the feed."""
+    if current_app.config["MODE"] == "feed":
+        abort(404)
     try:
         event = current_app.config["WEBHOOK"].verify(request.get_data(), request.headers)
     except (svc_pay.InvalidSignature, svc_pay.InvalidAnswer) as error:
@@ -112,18 +122,61 @@ def paid() -> ResponseReturnValue:
         row = find(g.db, event.payment.reference)
         if event.name == "payment.expired" and row is not None and row["refund_of"] is not None:
             # Before the event is stored: if the node does not answer now, it sends the event again.
-            follow(terms(row, g.node.network), is_refund=True)
+            follow(terms(row, g.node.network), None)
         done = take(g.db, event, g.node.network)
         current_app.logger.info("%s %s: %s", event.name, event.payment.reference, done)
     return Response(status=200)
 
 
+@pages.cli.command("feed")
+def feed() -> None:
+    """Take events from the feed of the shop's address, until it is ended: the way without webhooks."""
+    read_feed(current_app._get_current_object())  # type: ignore[attr-defined]
+
+
+def read_feed(app: Flask) -> None:
+    """Take the events of all orders from the feed, and look at the refunds that are due, for ever."""
+    if app.config["MODE"] != "feed":
+        raise RuntimeError("the shop is told of payments by webhooks; set SHOP_MODE=feed to read the feed")
+    Thread(target=look_at_refunds, args=(app,), daemon=True).start()
+    while True:
+        with trying(app) as db:
+            for event in app.config["ORDERS"].changes():
+                done = take(db, event, app.config["NODE"].network)
+                app.logger.info("%s %s: %s", event.name, event.payment.reference, done)
+        time.sleep(PAUSE)
+
+
+def look_at_refunds(app: Flask) -> None:
+    """Ask about the refunds that are due, for ever: they are paid to buyers, so the shop's feed does not tell them."""
+    due = "SELECT * FROM orders WHERE refund_of IS NOT NULL AND state != 'confirmed'"
+    while True:
+        with trying(app) as db:
+            for row in db.execute(due).fetchall():
+                verify(db, app.config["NODE"], row)
+        time.sleep(PAUSE)
+
+
+@contextmanager
+def trying(app: Flask) -> Iterator[sqlite3.Connection]:
+    """A connection for work that is done again later if the node or the database cannot be asked now."""
+    try:
+        with closing(connect(app.config["DATABASE"])) as db:
+            yield db
+    except (svc_pay.SvcPayError, sqlite3.Error) as error:
+        app.logger.error("%s: %s", type(error).__name__, error)
+
+
 def ask(reference: str) -> sqlite3.Row:
     """An order, after its payment was verified at this moment, whatever events have told."""
-    row = find(g.db, reference) or abort(404)
-    payment: Payment = g.node.payment(terms(row, g.node.network))
-    record(g.db, row, payment, payment.settled)
+    verify(g.db, g.node, find(g.db, reference) or abort(404))
     return find(g.db, reference) or abort(404)
+
+
+def verify(db: sqlite3.Connection, node: svc_pay.Client, row: sqlite3.Row) -> None:
+    """Ask the node about the payment of an order or a refund, and store the answer."""
+    payment = node.payment(terms(row, node.network))
+    record(db, row, payment, payment.settled)
 
 
 def record(db: sqlite3.Connection, row: sqlite3.Row, payment: Payment, settled: bool, *newest: str | int) -> None:
@@ -144,12 +197,11 @@ def record(db: sqlite3.Connection, row: sqlite3.Row, payment: Payment, settled: 
 def open_order(
     made: svc_pay.PaymentRequest, what: str, *, quote: Quote | None = None, refund_of: str | None = None
 ) -> None:
-    """Store an order, then watch its payment, because an event can come before the answer to the registration."""
+    """Store an order, then follow its payment, because an event can come before the answer to the registration."""
     config, order = current_app.config, made.order
     page = f"{config['URL']}/orders/{order.reference}"
     return_url = page if page.startswith("https://") else None
-    is_refund = refund_of is not None
-    expires_at = None if is_refund else int(time.time() + ORDER_SECONDS) * 1000
+    expires_at = None if refund_of is not None else int(time.time() + ORDER_SECONDS) * 1000
     checkout = made.checkout_url(config["PUBLIC_NODE_URL"], return_url=return_url, until=expires_at)
     *asked, _network = astuple(order)
     _, *quoted = (None,) * 5 if quote is None else astuple(quote)
@@ -159,14 +211,21 @@ def open_order(
         (*asked, refund_of, what, made.payment_uri, checkout, expires_at, *quoted),
     )
     try:
-        follow(order, is_refund=is_refund)
-    except svc_pay.SvcPayError:  # Nobody has seen it. Without a watch nobody may pay it, and a click asks for it again.
+        follow(order, expires_at)
+    except (
+        svc_pay.SvcPayError
+    ):  # Nobody has seen it, and unless it is followed nobody may pay it. A click asks for it again.
         g.db.execute("DELETE FROM orders WHERE reference = ?", (order.reference,))
         raise
 
 
-def follow(order: Order, *, is_refund: bool) -> None:
-    """Watch a payment: an order's until it is paid or expires, a refund's until the watch ends, and then anew."""
+def follow(order: Order, expires_at: int | None) -> None:
+    """Follow a payment: an order's until it is paid or expires, a refund's until the watch ends, and then anew."""
+    is_refund = expires_at is None
+    if current_app.config["MODE"] == "feed":
+        if not is_refund:
+            current_app.config["ORDERS"].add(order, expires_at)
+        return
     limit = {"ttl_seconds": REFUND_SECONDS} if is_refund else {"pay_within_seconds": ORDER_SECONDS}
     g.node.register(order, f"{current_app.config['URL']}/paid", events=svc_pay.EVENT_NAMES, **limit)
 
@@ -302,15 +361,23 @@ def rate_source(setting: str) -> RateSource:
 def create_app(settings: dict[str, str] | None = None) -> Flask:
     """The shop as a WSGI application, by default with the settings in the environment: `flask --app shop run`."""
     app = Flask(__name__, root_path=str(HERE))
-    app.config.from_mapping(CONFIRMATIONS="12", NETWORK="", MAX_CONTENT_LENGTH=16 * 1024)
+    app.config.from_mapping(MODE="webhooks", CONFIRMATIONS="12", NETWORK="", MAX_CONTENT_LENGTH=16 * 1024)
     app.config.from_prefixed_env("SHOP", loads=str.strip)
     app.config.update(settings or {})
-    if missing := [name for name in SETTINGS if not app.config.get(name)]:
+    mode = app.config["MODE"]
+    if mode not in ("webhooks", "feed"):
+        raise RuntimeError(f"SHOP_MODE must be webhooks or feed, and not {mode!r}")
+    needed = SETTINGS if mode == "feed" else SETTINGS + SECRETS
+    if missing := [name for name in needed if not app.config.get(name)]:
         raise RuntimeError(f"the shop needs the environment variables {', '.join(f'SHOP_{name}' for name in missing)}")
     network = svc_pay.read_network(app.config["NETWORK"]) if app.config["NETWORK"] else None
-    app.config["NODE"] = svc_pay.Client(app.config["NODE_URL"], token=app.config["MANAGE_TOKEN"], network=network)
-    app.config["RATES"] = rate_source(app.config["RATE"])
-    app.config["WEBHOOK"] = svc_pay.Webhook(app.config["SIGNING_SECRETS"].split())
+    node = svc_pay.Client(app.config["NODE_URL"], token=app.config.get("MANAGE_TOKEN"), network=network)
+    app.config.update(NODE=node, RATES=rate_source(app.config["RATE"]))
+    if mode == "feed":
+        store = svc_pay.SqliteOrders(app.config["DATABASE"])  # Its tables have other names than those of the shop.
+        app.config["ORDERS"] = svc_pay.Orders(node, app.config["ADDRESS"], store)
+    else:
+        app.config["WEBHOOK"] = svc_pay.Webhook(app.config["SIGNING_SECRETS"].split())
     app.register_blueprint(pages)
     app.before_request(begin)
     app.before_request(only_from_our_pages)

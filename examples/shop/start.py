@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from secrets import token_urlsafe
 from socket import socket
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -146,6 +147,8 @@ def main() -> None:
                 operate(given.data_dir, "faucet", recipient=MERCHANT.address(DEVNET), amount="1")
                 operate(given.data_dir, "mine", blocks=1)
         app = application(given.data_dir, url=url, node_url=node_url)
+        if app.config["MODE"] == "feed":
+            Thread(target=shop.read_feed, args=(app,), daemon=True).start()
         server = make_server("127.0.0.1", given.port, app, threaded=True)
         told = {
             "url": url,

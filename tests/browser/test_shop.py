@@ -33,12 +33,13 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    """The shop and its devnet, both in the process that `make shop` starts."""
+def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """The shop and its devnet, both in the process that `make shop` starts; the parameter is its mode."""
     port, node_port = free_port(), free_port()
     folder = tmp_path / "devnet"
     ports = ["--data-dir", folder, "--port", str(port), "--node-port", str(node_port)]
     environment = ENVIRONMENT | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients' / 'python' / 'src'}"}
+    environment["SHOP_MODE"] = getattr(request, "param", "webhooks")
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, ROOT / "examples" / "shop" / "start.py", *ports],
@@ -138,6 +139,7 @@ def test_a_wallet_of_ones_own_gets_coins_on_the_page_of_the_devnet(shop: Shop, w
     assert answer["account"]["balance"] == "10000000000"
 
 
+@pytest.mark.parametrize("shop", ["webhooks", "feed"], indirect=True)
 def test_an_order_is_bought_held_shipped_and_refunded(shop: Shop, watch: Watch) -> None:
     browser: Watched = watch(origin=shop.url, http_credentials={"username": "merchant", "password": shop.password})
     page = browser.go("/")

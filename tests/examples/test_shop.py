@@ -628,7 +628,7 @@ def test_while_the_node_is_away_nothing_is_sold_or_shipped(
 
 
 def test_the_shop_is_short_enough_to_be_read() -> None:
-    assert len((shop.HERE / "shop.py").read_text(encoding="utf-8").splitlines()) <= 325
+    assert len((shop.HERE / "shop.py").read_text(encoding="utf-8").splitlines()) <= 395
 
 
 def test_flask_finds_the_shop_and_its_settings(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -636,8 +636,8 @@ def test_flask_finds_the_shop_and_its_settings(settings: dict[str, str], monkeyp
     for name in settings:
         monkeypatch.setenv(f"SHOP_{name}", settings[name] + "\n")
         assert f"`SHOP_{name}`" in readme
-    assert list(settings) == shop.SETTINGS
-    assert all(f"`SHOP_{name}`" in readme for name in ("CONFIRMATIONS", "NETWORK"))
+    assert sorted(settings) == sorted(shop.SETTINGS + shop.SECRETS)
+    assert all(f"`SHOP_{name}`" in readme for name in ("MODE", "CONFIRMATIONS", "NETWORK"))
     assert "flask --app shop run" in readme
     app = ScriptInfo(app_import_path="shop").load_app()
     assert settings.items() <= app.config.items()
@@ -646,6 +646,18 @@ def test_flask_finds_the_shop_and_its_settings(settings: dict[str, str], monkeyp
         empty()
         with pytest.raises(RuntimeError, match=r"the environment variables SHOP_PASSWORD$"):
             shop.create_app()
+
+
+def test_a_shop_that_reads_the_feed_takes_no_webhooks_and_needs_no_secrets(settings: dict[str, str]) -> None:
+    without = {name: value for name, value in settings.items() if name not in shop.SECRETS}
+    with pytest.raises(RuntimeError, match=r"the environment variables SHOP_MANAGE_TOKEN, SHOP_SIGNING_SECRETS$"):
+        shop.create_app(without)
+    app = shop.create_app(without | {"MODE": "feed"})
+    assert app.test_client().post("/paid", data=b"{}").status_code == 404
+    with pytest.raises(RuntimeError, match=r"^SHOP_MODE must be webhooks or feed, and not 'fed'$"):
+        shop.create_app(settings | {"MODE": "fed"})
+    told = shop.create_app(settings).test_cli_runner().invoke(args=["feed"])
+    assert str(told.exception) == "the shop is told of payments by webhooks; set SHOP_MODE=feed to read the feed"
 
 
 def test_a_trial_does_not_use_the_node_of_another_program(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -89,14 +90,14 @@ def running(folder: Path, file: Path) -> Iterator[RunningNode]:
 
 
 @contextmanager
-def opened(node: RunningNode, file: Path, log: Path) -> Iterator[httpx.Client]:
+def opened(node: RunningNode, file: Path, log: Path, mode: str) -> Iterator[httpx.Client]:
     """A browser of the shop, which runs as README.md says; its log has no traceback."""
     port = free_port()
     settings = {
+        "MODE": mode,
         "NODE_URL": node.url,
         "PUBLIC_NODE_URL": node.url,
-        "MANAGE_TOKEN": "t" * 32,
-        "SIGNING_SECRETS": "s" * 32,
+        **({} if mode == "feed" else {"MANAGE_TOKEN": "t" * 32, "SIGNING_SECRETS": "s" * 32}),
         "ADDRESS": address("shop"),
         "RATE": "0.5",
         "URL": f"http://127.0.0.1:{port}",
@@ -107,14 +108,16 @@ def opened(node: RunningNode, file: Path, log: Path) -> Iterator[httpx.Client]:
     }
     environment = ENVIRONMENT | {f"SHOP_{name}": value for name, value in settings.items()}
     environment["PYTHONPATH"] = str(ROOT / "clients" / "python" / "src")
-    flask = [sys.executable, "-m", "flask", "--app", "shop", "run", "--port", str(port)]
+    flask = [sys.executable, "-m", "flask", "--app", "shop"]
+    commands = [["run", "--port", str(port)], *([["feed"]] if mode == "feed" else [])]
     with log.open("wb") as written_to:
-        process = subprocess.Popen(flask, cwd=shop.HERE, env=environment, stdout=written_to, stderr=written_to)
+        given: dict[str, Any] = {"cwd": shop.HERE, "env": environment, "stdout": written_to, "stderr": written_to}
+        process, *others = [subprocess.Popen([*flask, *command], **given) for command in commands]
     try:
         with httpx.Client(base_url=settings["URL"], auth=("merchant", PASSWORD), timeout=DEADLINE) as browser:
 
             def answers() -> bool:
-                assert process.poll() is None, log.read_text()
+                assert all(each.poll() is None for each in (process, *others)), log.read_text()
                 try:
                     return browser.get("/").status_code == 200
                 except httpx.TransportError:
@@ -123,14 +126,16 @@ def opened(node: RunningNode, file: Path, log: Path) -> Iterator[httpx.Client]:
             wait_until(answers, "the shop")
             yield browser
     finally:
-        process.terminate()
-        process.wait(DEADLINE)
+        for each in (process, *others):
+            each.terminate()
+            each.wait(DEADLINE)
     assert "Traceback" not in log.read_text(), log.read_text()
 
 
 @pytest.mark.socket
 @pytest.mark.slow
-def test_an_order_is_paid_and_shipped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["webhooks", "feed"])
+def test_an_order_is_paid_and_shipped(tmp_path: Path, mode: str) -> None:
     params = evolve(
         OPEN,
         name="fair",
@@ -141,7 +146,7 @@ def test_an_order_is_paid_and_shipped(tmp_path: Path) -> None:
     )
     file, other, log = written(params, tmp_path), written(OPEN, tmp_path), tmp_path / "shop.log"
     network = read_network(file)
-    with running(tmp_path, file) as node, opened(node, file, log) as browser:
+    with running(tmp_path, file) as node, opened(node, file, log, mode) as browser:
         bought = browser.post("/orders", data={"product": "tea"}, follow_redirects=True)
         assert bought.status_code == 200, log.read_text()
         [uri] = set(re.findall(r"svc:fest1q[^\s\"'<]+", html.unescape(bought.text)))
@@ -151,12 +156,12 @@ def test_an_order_is_paid_and_shipped(tmp_path: Path) -> None:
         with Client(node.url, network=network) as buyer:
             paid = {"recipient": recipient, "amount": parse_amount(amount), "reference": reference}
             buyer.broadcast(buyer.sign(Key(key_of("alice").seed), network, **paid))
-        # Nobody asks the node, so this comes with a webhook.
+        # Nobody clicks "Ask the node", so this comes with an event.
         wait_until(lambda: "ready to ship" in browser.get("/merchant").text, "the event of the confirmed payment")
         assert browser.post(f"/merchant/{reference}/ship").status_code == 303, log.read_text()
         assert node.account(address("shop"))["balanceSvc"] == amount
         refused_log = tmp_path / "refused.log"
-        with opened(node, other, refused_log) as elsewhere:
+        with opened(node, other, refused_log, mode) as elsewhere:
             assert elsewhere.post("/orders", data={"product": "tea"}).status_code == 503
         sentence = f"the node is not on open: its genesis hash is '{params.genesis_hash.hex()}'"
         assert sentence in refused_log.read_text()
