@@ -30,6 +30,7 @@ BENCHMARKS: Final = {
     "postgresql": "benchmarks.postgresql",
     "verification": "benchmarks.verification",
     "feed": "benchmarks.feed",
+    "open-orders": "benchmarks.open_orders",
     "trustless": "benchmarks.trustless",
     "pruning": "benchmarks.pruning",
     "reorganisation": "benchmarks.reorganisation",

@@ -15,10 +15,14 @@ from twisted.internet.threads import deferToThread
 
 from benchmarks.local_node import feed, opened
 from benchmarks.processes import DATABASE
+from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.node.network_view import NoPeers
 from svcd.node.node_context import NodeContext
+from svcd.node.recipient_index import RecipientIndex
 from svcd.node.status import Status
 from svcd.rpc.chain_routes import ChainRoutes
+from svcd.rpc.feed_routes import FeedRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web.connections import SiteLimits
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
@@ -29,7 +33,7 @@ from svcd.web.site import Site
 
 
 def site_of(node_context: NodeContext, reactor: Any) -> Site:
-    """The chain routes on a site as the node builds it, without the limits on rates."""
+    """The routes of the chain and of feeds on a site as the node builds it, without the limits on rates."""
     status = Status(
         node_context.chain_manager,
         node_id="svcnode_" + "00" * 16,
@@ -41,8 +45,12 @@ def site_of(node_context: NodeContext, reactor: Any) -> Site:
     routes = ChainRoutes(
         node_context.chain_manager, transaction_pool=node_context.transaction_pool, status=status, clock=reactor
     )
+    chain_manager, pool = node_context.chain_manager, node_context.transaction_pool
+    payments = PaymentLookup.subscribed(chain_manager, pool)
+    waiters = PaymentWaiters.subscribed(payments, chain_manager, pool, clock=reactor)
+    feed_routes = FeedRoutes(chain_manager, payments, waiters, RecipientIndex.subscribed(pool))
     limiter = RateLimiter(Clients(), {"read": NO_LIMIT, "broadcast": NO_LIMIT}, reactor)
-    return SiteFactory(reactor, lambda: "").public([routes], PublicSite(SiteLimits(), limiter))
+    return SiteFactory(reactor, lambda: "").public([routes, feed_routes], PublicSite(SiteLimits(), limiter))
 
 
 async def serve(reactor: Any, folder: Path, blocks: Path, port: str) -> None:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = (
     *("transfers", "empty-blocks", "headers", "state-root", "memory", "waiting"),
     *("latency", "sync", "watches", "many-watches", "callbacks", "two-merchants", "trustless", "pruning"),
-    "reorganisation",
+    *("reorganisation", "open-orders"),
 )
 
 
@@ -138,6 +138,9 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
         "file after 40 further blocks, pruned",
         "memory for a reorganisation of 3 full blocks",
         "the same, blocks undone and connected",
+        "100 payments of a block read from the feed",
+        "100 payments of a block as events of `Orders`, 2,000 open",
+        "memory of the node, 100 payments of a block and 2,000 open orders",
     ]
     # By how much one commit is longer than another may be below zero where other programs take the processor.
     difference = found.pop("longer commit of a full block that deletes two full ones")
