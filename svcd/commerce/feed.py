@@ -141,16 +141,12 @@ class FeedReader:
         known = self._tip
         return known[1] if known is not None and known[0] == tip_hash else None
 
-    def read(self, reader: ChainReader, query: FeedQuery, *, rows: int) -> FeedPage:
-        """A page that looks at ``rows`` transfers at most; inside a snapshot.
+    def read(self, reader: ChainReader, query: FeedQuery, *, rows: int, begin: "Begin | None" = None) -> FeedPage:
+        """A page that looks at ``rows`` transfers at most, from ``begin`` if that is known already; inside a snapshot.
 
         Raises Pruned if it would begin below the blocks that are here.
         """
-        return self.read_from(reader, query, begin_of(reader, query), rows=rows)
-
-    def read_from(self, reader: ChainReader, query: FeedQuery, begin: "Begin", *, rows: int) -> FeedPage:
-        """The same where it is known already where the page begins."""
-        tip = reader.existing_tip()
+        begin, tip = begin or begin_of(reader, query), reader.existing_tip()
         (after, undone), first = begin, begin.first
         reader.check_kept(first, f"payments from block {first} on", GIVE_SINCE_HEIGHT)
         entries = [] if undone is None else [_rewind_json(*undone)]

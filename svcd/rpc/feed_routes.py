@@ -183,7 +183,7 @@ class FeedRoutes(ShowsChain):
         def read(reader: ChainReader) -> FeedPage | None:
             begin = begin_of(reader, query)
             # Of a forged cursor it is anywhere.
-            return None if begin.first < lowest else self._pages.read_from(reader, query, begin, rows=_FEW)
+            return None if begin.first < lowest else self._pages.read(reader, query, rows=_FEW, begin=begin)
 
         page, _ = self._chain_manager.read(read)
         return None if page is None or not (page.reaches_tip or page.is_full) else self._with_waiting(page, waiting)
