@@ -1,7 +1,7 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
 import { coins, inCoins } from "./digits.mjs";
-import { objectIn, question, textOf } from "./answers.mjs";
+import { PRUNED, objectIn, question, textOf } from "./answers.mjs";
 import { builtIn } from "./built-in.mjs";
 import { InvalidAnswer } from "./errors.mjs";
 import { FEE_LIMIT, NETWORKS, slotTime } from "./networks.mjs";
@@ -25,8 +25,6 @@ import { wireNumber } from "./units.mjs";
 /** @typedef {{ transfers: TransferRecord[], next: string | null }} TransferPage */
 
 const TIMEOUT = 10_000;
-/** The status where an answer would need blocks that the node does not have. */
-const PRUNED = 410;
 /** For a proof of half a megabyte on a slow line. */
 const SLOW_TIMEOUT = 60_000;
 /** How often what begins at the first block is asked for while the node deletes blocks. */

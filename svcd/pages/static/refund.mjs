@@ -1,6 +1,6 @@
 // What a wallet sends back of a payment that it has received.
 
-import { pages } from "./answers.mjs";
+import { answerPages } from "./answer-pages.mjs";
 import { hexOf, sha256, utf8 } from "./bytes.mjs";
 import { signedOf } from "./signed.mjs";
 import { REFUND } from "./transfer-kind.mjs";
@@ -30,21 +30,14 @@ export async function refundReference(reference, txid) {
 export async function paidUnder(node, { recipient, reference }, since, odd) {
   /** @type {TransferRecord[]} */
   const records = [];
-  const following = pages();
   const query = new URLSearchParams({ recipient, reference, sinceHeight: `${since}`, limit: "100" });
-  for (;;) {
-    const { status, answer, size } = await node.ask(`/rpc/commerce/payments?${query}`);
+  for await (const { status, answer } of answerPages(node, `/rpc/commerce/payments?${query}`, odd)) {
     if (status !== 200 || !Array.isArray(answer?.payments)) throw odd();
     for (const { txid, sender, amount, reference: paymentReference } of answer.payments) {
       records.push({ txid, senderAddress: sender, payload: { recipient, amount, paymentReference } });
     }
-    if (typeof answer.next !== "string") return records;
-    try {
-      query.set("after", following(answer.next, size));
-    } catch {
-      throw odd();
-    }
   }
+  return records;
 }
 
 /** What is proposed as a refund of `amount`: what is left of it, in base units. All of it once nothing is left, for it

@@ -1,12 +1,11 @@
 // The statement of an address, page by page.
 
-import { pages } from "./answers.mjs";
+import { answerPages } from "./answer-pages.mjs";
+import { PRUNED } from "./answers.mjs";
 
 /** @import { Node } from "./node.mjs" */
 /** @import { Entry } from "./statement-csv.mjs" */
 
-/** The status where an answer would need blocks that the node does not have. */
-const PRUNED = 410;
 /** How often a statement is read anew while the node deletes the blocks at which it begins. */
 const TRIES = 3;
 /** Entries of a page. */
@@ -29,19 +28,12 @@ export async function statementOf(node, address, odd) {
 async function entriesOf(node, address, from, odd) {
   /** @type {Entry[]} */
   const entries = [];
-  const following = pages();
-  for (let after = ""; ; ) {
-    const path = `/rpc/address/${address}/statement?limit=${MOST}${from}${after}`;
-    const { status, answer, size } = await node.ask(path);
+  const path = `/rpc/address/${address}/statement?limit=${MOST}${from}`;
+  for await (const { status, answer } of answerPages(node, path, odd)) {
     if (status === PRUNED) return null;
     const listed = answer?.address === address ? answer.entries : null;
     if (status !== 200 || !Array.isArray(listed) || listed.length > MOST) throw odd();
     entries.push(...listed);
-    if (typeof answer?.next !== "string") return entries;
-    try {
-      after = `&after=${encodeURIComponent(following(answer.next, size))}`;
-    } catch {
-      throw odd();
-    }
   }
+  return entries;
 }

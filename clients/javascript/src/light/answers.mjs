@@ -7,6 +7,8 @@ import { formFault } from "./json-form.mjs";
 
 /** The greatest answer in bytes. */
 const MAX_ANSWER = 4 * 1024 * 1024;
+/** The status where an answer would need blocks that the node has deleted. */
+export const PRUNED = 410;
 /** Of a list that comes in pages: how many, and their characters together. */
 const MAX_PAGES = 1000;
 const MAX_LIST = 64 * 1024 * 1024;
