@@ -24,7 +24,7 @@ from svcd.commerce.payment_request import (
     resolve_amount,
     status_path,
 )
-from svcd.pages.expectation import IDLE_BLOCKS, newest_at, seconds_per_block, usual_seconds
+from svcd.pages.expectation import idle_seconds, newest_at, seconds_per_block, usual_seconds
 from svcd.pages.html import (
     UNIT,
     Content,
@@ -82,6 +82,8 @@ class Timing:
     """Whether a payment came before the order expired."""
     block_seconds: int | None
     """See :func:`~svcd.pages.expectation.usual_seconds`."""
+    idle_seconds: int | None
+    """See :func:`~svcd.pages.expectation.idle_seconds`."""
     moving: bool
     """Whether blocks come, so that a time may be promised."""
     tip: ChainPoint
@@ -146,6 +148,7 @@ class CheckoutPage:
             expired=unpaid and until is not None and sources.now >= until,
             in_time=self._came_in_time(order, observation),
             block_seconds=usual_seconds(sources),
+            idle_seconds=idle_seconds(sources),
             moving=seconds_per_block(sources) is not None,
             tip=tip,
             tip_time=newest_at(sources),
@@ -239,8 +242,9 @@ class _Checkout:
         }
         if timing.block_seconds is not None:
             data["data_block_seconds"] = str(timing.block_seconds)
-            data["data_idle_seconds"] = str(IDLE_BLOCKS * timing.block_seconds)
             data["data_tip"], data["data_tip_time"] = timing.tip.hash.hex(), str(timing.tip_time)
+        if timing.idle_seconds is not None:
+            data["data_idle_seconds"] = str(timing.idle_seconds)
         if order.until is not None:
             data["data_until"] = str(order.until)
             if self.state is not PaymentState.UNPAID and timing.in_time:

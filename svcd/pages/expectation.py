@@ -76,6 +76,12 @@ def usual_seconds(sources: Sources) -> int | None:
     return None if sources.on_demand else sources.params.slots_per_block * sources.params.slot_seconds
 
 
+def idle_seconds(sources: Sources) -> int | None:
+    """The seconds without a block after which no time is promised; None where they do not matter."""
+    usual = usual_seconds(sources)
+    return None if usual is None or sources.every else IDLE_BLOCKS * usual
+
+
 def newest_at(sources: Sources) -> int:
     """The time of the newest block, in Unix milliseconds; now where a devnet dates its blocks before the present."""
     return sources.now if sources.every else sources.params.slot_time(sources.chain_manager.tip.slot)
@@ -87,16 +93,14 @@ def seconds_per_block(sources: Sources) -> int | None:
     That is where the operator makes all blocks by hand, where the node may lack the newest ones, and where none has
     come for long.
     """
-    usual = usual_seconds(sources)
-    if usual is None or sources.peers.behind() or sources.now - newest_at(sources) > 1000 * IDLE_BLOCKS * usual:
-        return None
-    return usual
+    idle = idle_seconds(sources)
+    is_idle = idle is not None and sources.now - newest_at(sources) > 1000 * idle
+    return None if is_idle or sources.peers.behind() else usual_seconds(sources)
 
 
 def script_timing(sources: Sources) -> Mapping[str, int | None]:
     """What ``expectation.mjs`` reads, so that it promises no time where :func:`seconds_per_block` is None."""
-    usual = usual_seconds(sources)
-    return {"blockSeconds": usual, "idleSeconds": None if usual is None or sources.every else IDLE_BLOCKS * usual}
+    return {"blockSeconds": usual_seconds(sources), "idleSeconds": idle_seconds(sources)}
 
 
 def expected_time(sources: Sources, blocks: int) -> Message | None:

@@ -1,11 +1,12 @@
 // Keeps the checkout page up to date without reloading it. All words are in the page; this shows the right ones.
 
-import { objectIn, question, textOf } from "./answers.mjs";
+import { PRUNED, objectIn, question, textOf } from "./answers.mjs";
 import { digitNodes, grouped } from "./digits.mjs";
+import { blocksLeft, secondsPerBlock } from "./expectation.mjs";
 import { LongPoll, PAUSE } from "./long-poll.mjs";
 import { Poller } from "./polling.mjs";
 import { leadsOn, leadsToApp } from "./pressed.mjs";
-import { localTime, message, timeLeft } from "./texts.mjs";
+import { localTime, timeLeft } from "./texts.mjs";
 import { formatAmount } from "./units.mjs";
 
 /** @typedef {"unpaid" | "pending" | "confirming" | "confirmed"} PaymentState */
@@ -30,6 +31,7 @@ import { formatAmount } from "./units.mjs";
  * @property {boolean} expired
  * @property {boolean} late whether the payment came after the order had expired
  * @property {boolean} moving whether blocks come, so that a time may be promised
+ * @property {string} left how long the missing confirmations still take
  * @property {number} remaining milliseconds until the order expires
  */
 /** @typedef {{ deepest: string, inTime: boolean }} Memory */
@@ -41,8 +43,6 @@ import { formatAmount } from "./units.mjs";
  * @property {typeof memory} [remembered]
  */
 
-/** The status where the node does not have all blocks in which the payment may be. */
-const PRUNED = 410;
 const PATIENCE = 2;
 // Seconds. A change between two questions that leaves the state as it is, such as a confirmation, shows that much later.
 const LONGEST = 10;
@@ -173,10 +173,8 @@ export function show(root, view) {
   setHidden(root.querySelector("[data-return]"), phase === "confirmed" || phase === "expired");
   setHidden(root.querySelector("[data-takes]"), !view.moving);
   setHidden(root.querySelector("[data-waits]"), view.moving);
-  const known = view.moving ? timeLeft(view.missing * Number(root.dataset.blockSeconds)) : message("script.next-block");
-  const time = view.outdated ? message("script.time-unknown") : known;
   for (const left of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll('[data-fill="left"]'))) {
-    setText(left, time);
+    setText(left, view.left);
   }
   setText(within(root, '[data-fill="txid"]'), view.txid);
   setText(within(root, '[data-fill="time"]'), view.time && localTime(Number(view.time), "long"));
@@ -247,6 +245,10 @@ async function ask(path, { wait, state, signal }) {
   return { ...viewOf(body.payment), now: Date.parse(answer.headers.get("date") ?? "") || Date.now() };
 }
 
+/** The seconds in a data attribute, or null.
+ * @type {(text: string | undefined) => number | null} */
+const secondsIn = (text) => (text === undefined ? null : Number(text));
+
 /** Keep asking, slowly once the order is paid; the poller rests while nobody looks. Gives the poller.
  * @param {HTMLElement} root
  * @param {Parts} parts */
@@ -254,8 +256,7 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
   const page = root.ownerDocument;
   const trouble = within(root, "[data-trouble]");
   const until = Number(root.dataset.until ?? Infinity);
-  // Without a usual time between blocks, as on a devnet, none is ever promised.
-  const idle = root.dataset.blockSeconds ? 1000 * Number(root.dataset.idleSeconds) : -1;
+  const timing = { blockSeconds: secondsIn(root.dataset.blockSeconds), idleSeconds: secondsIn(root.dataset.idleSeconds) };
   // The newest block, and when it was made or, if it came later, when this page saw it.
   let moved = { tip: root.dataset.tip, at: Number(root.dataset.tipTime ?? 0) };
   let failures = 0;
@@ -292,12 +293,14 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
     if (shown.tip !== moved.tip) {
       moved = { tip: shown.tip, at: now };
     }
+    const clock = { syncing: shown.outdated, time: now, tipTime: moved.at };
     show(root, {
       ...shown,
       fallen: hasFallen(shown),
       expired: shown.state === "unpaid" && now >= until,
       late: isLate(shown, now),
-      moving: now - moved.at <= idle && !shown.outdated,
+      moving: secondsPerBlock(clock, timing) !== null,
+      left: blocksLeft(shown.missing, clock, timing),
       remaining: left,
     });
     if (shown.final) {

@@ -115,11 +115,10 @@ test("a verification result becomes what is shown", () => {
 });
 
 /** A watch whose timers the test rings, and what it asks: for how many seconds each question waits, from which state. */
-function watched(state, answers, { until, now = 0, deepest = "unpaid", inTime = false, usual = true } = {}) {
+function watched(state, answers, { until, now = 0, deepest = "unpaid", inTime = false, missing = [] } = {}) {
   const shown = page(state, until);
-  if (!usual) {
-    delete shown.root.dataset.blockSeconds;
-    delete shown.root.dataset.idleSeconds;
+  for (const name of missing) {
+    delete shown.root.dataset[name];
   }
   const timers = {
     due: null,
@@ -293,7 +292,7 @@ test("no time is promised once no block has come for long, and then one is waite
 
 test("no time is promised where blocks have no usual time, not even of a block that has just come", async () => {
   const next = { ...PAYMENT, confirmations: 3, node: { ...PAYMENT.node, hash: "ee" } };
-  const { parts, timers } = watched("unpaid", [PAYMENT, next], { usual: false });
+  const { parts, timers } = watched("unpaid", [PAYMENT, next], { missing: ["blockSeconds", "idleSeconds"] });
   const said = [];
   for (let round = 0; round < 2; round += 1) {
     await settle();
@@ -301,6 +300,13 @@ test("no time is promised where blocks have no usual time, not even of a block t
     timers.due();
   }
   assert.deepEqual(said, [["Waits for the next block", "2"], ["Waits for the next block", "3"]]);
+});
+
+test("a time is promised however old the newest block is where blocks come by themselves and are dated back", async () => {
+  const { parts } = watched("unpaid", [UNPAID], { missing: ["idleSeconds"], now: 5_400_000 });
+  await settle();
+  assert.equal(parts["[data-takes]"].hidden, false);
+  assert.match(parts['[data-fill="left"]'].textContent, /minutes left$/);
 });
 
 test("what an unpaid order takes is told while blocks come, from the time of the newest one on", async () => {
@@ -382,7 +388,7 @@ test("where no app takes a link, the page says so after a second", () => {
 test("an order that has expired is shown as expired, though a wrong amount came", () => {
   const { root, parts, phase } = watched("unpaid", [UNPAID]);
   const mismatched = viewOf({ ...UNPAID, mismatches: PAYMENT.mismatches });
-  const view = { ...mismatched, fallen: false, late: false, moving: true, remaining: 0 };
+  const view = { ...mismatched, fallen: false, late: false, moving: true, left: "", remaining: 0 };
   show(root, { ...view, expired: true });
   assert.deepEqual([phase(), parts["[data-offer]"].hidden], ["expired", true]);
   show(root, { ...view, expired: false });
