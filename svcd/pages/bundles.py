@@ -8,7 +8,7 @@ readers need.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Final
 
 # A comment that begins with /*! is a licence, which must stay with the code.
@@ -35,16 +35,20 @@ def imported_modules(source: str) -> list[str]:
 def bundle(sources: Mapping[str, str], entry: str) -> str:
     """A script that does and exports the same as the module ``entry`` of ``sources``, and imports nothing at first.
 
-    Each imported module becomes a function, which is called once and returns what the module exports, in an order in
-    which a module comes after those that it imports. So its own names stay its own, and the code itself is unchanged,
-    but for comments that fill a line, types of expressions, empty lines and indentation. Modules that are imported
-    later are named as pages name them, ``/static/name.mjs``. Raises ValueError for a circular import and for forms that
-    cannot be bundled: other imports than ``import { a, b } from "./name.mjs";`` and ``import("./name.mjs")``, other
-    exports than of a function, a class or a constant, and a template literal over several lines.
+    Each imported module becomes a function, which is called once and returns what others here import of it, in an order
+    in which a module comes after those that it imports. So its own names stay its own, and the code itself is
+    unchanged, but for comments that fill a line, types of expressions, empty lines and indentation. Modules that are
+    imported later are named as pages name them, ``/static/name.mjs``. Raises ValueError for a circular import and for
+    forms that cannot be bundled: other imports than ``import { a, b } from "./name.mjs";`` and
+    ``import("./name.mjs")``, other exports than of a function, a class or a constant, and a template literal over
+    several lines.
     """
     order: list[str] = []
     _visit(sources, entry, (), order)
-    return "".join(_module(name, sources[name]) for name in order[:-1]) + _body(entry, sources[entry])
+    imports = (each for importer in order for each in _IMPORT.findall(sources[importer]))
+    used = {(module, name) for names, module in imports for name in _names(names)}
+    modules = (_module(name, sources[name], {each for module, each in used if module == name}) for name in order[:-1])
+    return "".join(modules) + _body(entry, sources[entry])
 
 
 def style_sheet(source: str) -> str:
@@ -67,10 +71,10 @@ def _visit(sources: Mapping[str, str], name: str, importers: tuple[str, ...], or
         order.append(name)
 
 
-def _module(name: str, source: str) -> str:
-    exported = ", ".join(_EXPORT.findall(source))
+def _module(name: str, source: str, used: Set[str]) -> str:
+    exported = ",".join(each for each in _EXPORT.findall(source) if each in used)
     body = _EXPORT.sub("", _body(name, source))
-    return f"const {_variable(name)} = (() => {{\n{body}return {{ {exported} }};\n}})();\n"
+    return f"const {_variable(name)} = (() => {{\n{body}return {{{exported}}};\n}})();\n"
 
 
 def _body(name: str, source: str) -> str:
@@ -80,12 +84,17 @@ def _body(name: str, source: str) -> str:
         # In such a literal, what looks like a comment would be text.
         if line.count("`") % 2:
             raise ValueError(f"{name}: a template literal must end in its line: {line.strip()}")
-    code = _IMPORT.sub(lambda match: f"const {{ {match[1]} }} = {_variable(match[2])};", code)
+    code = _IMPORT.sub(lambda match: f"const {{{','.join(_names(match[1]))}}}={_variable(match[2])};", code)
     code = _CAST.sub("", code)
     code = _LATER.sub(r'import("/static/\1")', code)
     if other := _OTHER_FORM.search(code):
         raise ValueError(f"{name}: this form of import or export cannot be bundled: {other[0]}")
     return _MARGIN.sub("", code)
+
+
+def _names(imported: str) -> list[str]:
+    """The names between the braces of an import."""
+    return [name.strip() for name in imported.split(",")]
 
 
 def _variable(name: str) -> str:

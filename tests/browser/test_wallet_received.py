@@ -82,10 +82,14 @@ def test_a_received_payment_is_followed_proved_and_refunded(
     wallet.view("send")
     typed = [page.input_value(f"#send-{name}") for name in ("recipient", "amount", "reference")]
     assert typed == [buyer.address, "3", f"refund:{order}"]
+    page.fill("#send-amount", "three")
+    page.click("#send-done")
+    page.wait_for_selector("#send-amount-error:visible")
     page.go_back()
     place(wallet, "confirmed", 1)
     page.click("#transfer-refund")
     wallet.view("send")
+    assert not page.is_visible("#send-amount-error"), "of what was typed before"
     page.fill("#send-amount", "1.5")
     page.click("#send-done")
     wallet.may_sign()

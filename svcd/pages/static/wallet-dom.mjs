@@ -151,15 +151,20 @@ export function onClick(button, work, failed = console.error) {
   button.addEventListener("click", click);
 }
 
+/** Show no error in a form any more.
+ * @type {(form: HTMLElement) => void} */
+export function forgetErrors(form) {
+  for (const place of /** @type {NodeListOf<HTMLElement>} */ (form.querySelectorAll("[data-error]"))) tell(place, null);
+  for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+}
+
 /** Do `work` when a form is sent, and not again while it is under way; what it throws is shown in `error`.
  *
  * A Problem with a `field` is shown beside the field that it is about.
  * @type {(form: HTMLElement, error: HTMLElement, work: () => unknown) => void} */
 export function onSubmit(form, error, work) {
   const begin = () => {
-    const told = /** @type {NodeListOf<HTMLElement>} */ (form.querySelectorAll("[data-error]"));
-    for (const place of told) tell(place, null);
-    for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+    forgetErrors(form);
     return work();
   };
   /** @type {(problem: unknown) => void} */

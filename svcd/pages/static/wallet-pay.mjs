@@ -1,7 +1,19 @@
 // The views that spend: send and review.
 
 import { message } from "./texts.mjs";
-import { byId, element, judged, moment, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
+import {
+  byId,
+  element,
+  forgetErrors,
+  judged,
+  moment,
+  onClick,
+  onSubmit,
+  show,
+  tell,
+  write,
+  writeAmount,
+} from "./wallet-dom.mjs";
 import { checkAddress } from "./address.mjs";
 import { typedAmount } from "./amounts.mjs";
 import { coins } from "./digits.mjs";
@@ -104,6 +116,7 @@ export class Spending {
     byId("send-recipient", HTMLInputElement).value = recipient;
     byId("send-amount", HTMLInputElement).value = formatAmount(amount);
     byId("send-reference", HTMLInputElement).value = reference;
+    forgetErrors(byId("send-form"));
     this.#app.go("send");
   }
 
