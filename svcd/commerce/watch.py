@@ -28,6 +28,12 @@ from svcd.limits import WRONG_PAYMENTS, limit
 _MIN_BLOCKS_AFTER_CONFIRMATION: Final = 30
 """The blocks for which a confirmed payment is watched at least."""
 
+BLOCK_ON_ITS_WAY_MS: Final = 60_000
+"""For how long after a deadline a block of an earlier time is waited for: an expired watch takes no payment any more.
+
+A slot of mainnet lasts ten seconds, and the clocks of two nodes may differ by a minute.
+"""
+
 MAX_REPORTED_MISMATCHES: Final = limit(16, "mismatched transfers that a watch reports", "transfers", WRONG_PAYMENTS)
 """`payment.mismatched` events of a watch at most, so that no sender can make a shop's node send without end."""
 MAX_REPORTED_BEFORE_SMALL: Final = limit(
@@ -97,8 +103,10 @@ class Watch:
 
     @property
     def closes_from(self) -> int:
-        """When the watch may close if the payment has been confirmed for long enough (Unix milliseconds)."""
-        return self.expires_at if self.pay_until is None else self.pay_until
+        """When the watch ends if there is no payment, or one that was confirmed long enough ago (Unix milliseconds)."""
+        if self.pay_until is None:
+            return self.expires_at
+        return min(self.pay_until + BLOCK_ON_ITS_WAY_MS, self.expires_at)
 
     @property
     def has_seen_payment(self) -> bool:

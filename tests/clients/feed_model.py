@@ -51,12 +51,12 @@ class Node:
 
     # The chain
 
-    def connect(self, blocks: Sequence[Sequence[str]]) -> None:
-        """Add blocks, each 2 seconds after the last, and dated so."""
+    def connect(self, blocks: Sequence[Sequence[str]], seconds_ago: int = 0) -> None:
+        """Add blocks, each 2 seconds after the last, and dated so, or so many seconds earlier."""
         for names in blocks:
             self.now += 2_000
             # Reorganisations may have dated blocks into the future.
-            self.add(names, max(self.now, self.blocks[-1].time + 1 if self.blocks else 0))
+            self.add(names, max(self.now - 1000 * seconds_ago, self.blocks[-1].time + 1 if self.blocks else 0))
 
     def reorganise(self, undone: int, blocks: Sequence[Sequence[str]]) -> None:
         """Put blocks in the place of the newest ones."""
@@ -98,7 +98,8 @@ class Node:
             case {"undone": int(count), "blocks": [*blocks]}:
                 return [lambda: self.reorganise(count, blocks)]
             case {"blocks": [*blocks]}:
-                return [lambda names=names: self.connect([names]) for names in blocks]  # type: ignore[misc]
+                ago = int(step.get("secondsAgo", 0))
+                return [lambda names=names: self.connect([names], ago) for names in blocks]  # type: ignore[misc]
             case {"seconds": int(seconds)}:
                 return [lambda: self.pass_time(seconds)]
             case _:

@@ -217,10 +217,10 @@ def test_a_shop_waits_shortly_while_something_is_to_come() -> None:
     shop.add(Order("order-1", SHOP, 5_000, 2), node.now + 60_000)
     shop.tell()
     assert shop.calls[-1].query["wait"] == "30"
-    node.pass_time(40)
+    node.pass_time(100)
     shop.tell()
     assert shop.calls[-1].query["wait"] == "5"
-    node.connect([["a"]])
+    node.connect([["a"]], 50)
     shop.tell()
     assert shop.calls[-1].query["wait"] == "5"
     assert shop.calls[-1].query["minHeight"] == "2"
@@ -260,7 +260,7 @@ def test_a_mempool_that_is_too_long_to_list_ends_nothing() -> None:
     shop.add(Order("order-2", SHOP, 5), node.now + 60_000)
     node.submit("t1000")
     assert [event.name for event in shop.tell()] == ["payment.pending"]
-    node.pass_time(60)
+    node.pass_time(120)
     node.mempool = dict.fromkeys(names[:1000], node.now)
     assert shop.tell() == []
     node.mempool = {}

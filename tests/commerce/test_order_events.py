@@ -74,7 +74,8 @@ class Story:
             case {"blocks": [*blocks]}:
                 for names in blocks:
                     self.watched.clock.advance(2)
-                    slot = self.watched.node.params.slot_at(milliseconds(self.watched.clock))
+                    dated = milliseconds(self.watched.clock) - 1000 * int(step.get("secondsAgo", 0))
+                    slot = self.watched.node.params.slot_at(dated)
                     self._add(names, slot)
                     self.watched.node.take(self.blocks[-1])
                     told += self.tell()

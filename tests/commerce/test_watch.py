@@ -12,7 +12,15 @@ from svcd.chain.address import encode_address
 from svcd.commerce.events import UNKNOWN_DROP, EventType, WebhookEvent
 from svcd.commerce.payment import ChainTip, Observation, PaymentLocation, PaymentState, payment_state
 from svcd.commerce.payment_request import PaymentTerms
-from svcd.commerce.watch import EndReason, EvaluationContext, NextEvaluation, Watch, evaluate, next_evaluation
+from svcd.commerce.watch import (
+    BLOCK_ON_ITS_WAY_MS,
+    EndReason,
+    EvaluationContext,
+    NextEvaluation,
+    Watch,
+    evaluate,
+    next_evaluation,
+)
 
 EXPIRES = 100_000
 
@@ -252,6 +260,8 @@ def test_a_payment_that_is_reorganised_while_the_node_catches_up_is_confirmed_ag
 # A deadline for the payment to be seen
 
 SOON = 10_000
+OVER = SOON + BLOCK_ON_ITS_WAY_MS
+"""When nobody waits for a block of a time before SOON any more."""
 
 
 def deadline(required: int = 3) -> Evaluated:
@@ -262,8 +272,9 @@ def test_a_payment_that_nobody_has_seen_by_the_deadline_expires() -> None:
     told = deadline()
 
     assert told.see(at(9), now=SOON - 1) == []
-    assert told.see(at(9), now=SOON, synced=False) == []
-    assert told.see(at(9), now=SOON) == ["expired"]
+    assert told.see(at(9), now=OVER - 1) == []
+    assert told.see(at(9), now=OVER, synced=False) == []
+    assert told.see(at(9), now=OVER) == ["expired"]
     assert told.watch.ending is EndReason.EXPIRED
 
 
@@ -274,9 +285,11 @@ def test_a_payment_that_was_seen_in_time_is_followed_until_it_is_confirmed_and_c
     assert told.see(PENDING, now=SOON) == []
     assert told.see(at(10, 10), now=3 * SOON) == ["confirming"]
     assert told.see(at(12, 10), now=4 * SOON) == ["confirmed"]
-    assert told.see(at(41, 10), now=5 * SOON) == []
+    assert told.see(at(41, 10), now=OVER) == []
     assert told.watch.active
-    assert told.see(at(42, 10), now=5 * SOON) == []
+    assert told.see(at(42, 10), now=OVER - 1) == []
+    assert told.watch.active
+    assert told.see(at(42, 10), now=OVER) == []
     assert told.watch.ending is EndReason.CLOSED, "long before the end of its lifetime"
 
 
@@ -286,7 +299,24 @@ def test_a_payment_that_is_gone_after_the_deadline_expires() -> None:
 
     assert told.see(at(10), now=SOON - 1) == []
     assert told.see(PENDING, now=SOON - 1) == ["pending"]
-    assert told.see(at(10), now=SOON) == ["expired"]
+    assert told.see(at(10), now=OVER) == ["expired"]
+
+
+def test_a_block_of_a_time_before_the_deadline_is_waited_for() -> None:
+    """The time of a block is 1,000 for each height here."""
+    told = deadline()
+    assert told.see(at(9), now=OVER - 2) == []
+    assert told.see(at(10, 9), now=OVER - 1) == ["confirming"]
+    assert told.see(at(11, 9), now=OVER + 1) == ["confirmed"]
+    late = deadline()
+    assert late.see(at(10, 10), now=OVER - 1) == []
+    assert late.see(at(10, 10), now=OVER) == ["expired"]
+
+
+def test_a_deadline_at_the_end_of_the_lifetime_waits_for_no_block() -> None:
+    told = Evaluated(evolve(order(), pay_until=EXPIRES))
+    assert told.see(at(9), now=EXPIRES - 1) == []
+    assert told.see(at(9), now=EXPIRES) == ["expired"]
 
 
 def test_a_payment_that_comes_back_after_the_deadline_was_not_seen_in_time() -> None:
@@ -296,7 +326,8 @@ def test_a_payment_that_comes_back_after_the_deadline_was_not_seen_in_time() -> 
 
     assert told.see(at(10), now=SOON, synced=False) == []
     assert told.see(PENDING, now=SOON, synced=False) == []
-    assert told.see(PENDING, now=SOON) == ["expired"]
+    assert told.see(PENDING, now=SOON) == []
+    assert told.see(PENDING, now=OVER) == ["expired"]
 
 
 def test_a_payment_that_a_reorganisation_moves_after_the_deadline_was_seen_in_time() -> None:
@@ -313,8 +344,8 @@ def test_a_first_look_after_the_deadline_goes_by_the_time_of_the_block(synced: b
     """As after a restart: the time of a block is 1,000 for each height here."""
     for block, events in ((9, ["confirmed"]), (10, ["expired"])):
         told = deadline()
-        seen = told.see(at(14, block), now=SOON, synced=synced)
-        assert [*seen, *told.see(at(14, block), now=SOON)][-1:] == events
+        seen = told.see(at(14, block), now=OVER, synced=synced)
+        assert [*seen, *told.see(at(14, block), now=OVER)][-1:] == events
 
 
 def test_a_payment_that_came_in_time_is_evaluated_later() -> None:
@@ -324,12 +355,12 @@ def test_a_payment_that_came_in_time_is_evaluated_later() -> None:
     assert told.see(came, now=SOON + 6_000) == ["pending"]
     assert told.see(at(12, 12, arrival=SOON - 1), now=SOON + 7_000) == ["confirming"]
     late = deadline()
-    assert late.see(came._replace(arrival=SOON), now=SOON + 6_000) == ["expired"]
+    assert late.see(came._replace(arrival=SOON), now=OVER) == ["expired"]
 
 
 def test_a_payment_that_came_in_time_is_in_a_later_block_before_it_is_evaluated() -> None:
     for arrival, events in ((SOON - 1, ["confirming"]), (SOON, ["expired"]), (None, ["expired"])):
-        assert deadline().see(at(12, 12, arrival=arrival), now=12_500) == events
+        assert deadline().see(at(12, 12, arrival=arrival), now=OVER) == events
 
 
 def test_an_arrival_by_a_clock_that_was_ahead_is_not_after_the_present() -> None:
@@ -353,11 +384,11 @@ def test_a_watch_with_a_deadline_ends_with_its_lifetime_at_the_latest() -> None:
 def test_the_next_evaluation_is_at_the_deadline_and_then_at_the_end() -> None:
     told = deadline()
     told.see(PENDING)
-    assert next_evaluation(told.watch, 9, told.context()).at == SOON
-    assert next_evaluation(told.watch, 9, told.context(SOON, synced=False)).at == SOON
-    assert next_evaluation(told.watch, 9, told.context(SOON)).at == EXPIRES
+    assert next_evaluation(told.watch, 9, told.context()).at == OVER
+    assert next_evaluation(told.watch, 9, told.context(OVER, synced=False)).at == OVER
+    assert next_evaluation(told.watch, 9, told.context(OVER)).at == EXPIRES
     told.see(at(12, 10))
-    assert next_evaluation(told.watch, 12, told.context(SOON)) == NextEvaluation(42, EXPIRES)
+    assert next_evaluation(told.watch, 12, told.context(OVER)) == NextEvaluation(42, EXPIRES)
 
 
 def test_a_confirmed_watch_closes_silently_after_thirty_blocks() -> None:

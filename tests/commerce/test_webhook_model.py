@@ -291,7 +291,7 @@ class WebhookModel(RuleBasedStateMachine):
         assert side.state in known
         if self.watched.synced and not side.was_confirmed:
             assert self.now < pair.expires_at, "an order that is not confirmed ends with the lifetime of its watch"
-            assert payment["state"] != "unpaid" or self.now < pair.deadline
+            assert payment["state"] != "unpaid" or self.now < min(pair.deadline + 60_000, pair.expires_at)
 
     def _check_expired(self, side: Side, payment: dict[str, Any]) -> None:
         assert side.expired

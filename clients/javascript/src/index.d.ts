@@ -695,7 +695,8 @@ export class Orders {
   /** Follow an order, before its buyer learns the reference: what the feed has told before is not told again.
    *
    * `payUntil` is the buyer's deadline in Unix milliseconds: until then the payment must have been seen, in the mempool
-   * or in a block. The same order again changes nothing; other terms under its reference reject with InvalidInput.
+   * or in a block; `payment.expired` is told a minute later. The same order again changes nothing; other terms under
+   * its reference reject with InvalidInput.
    */
   add(order: Order, options?: { payUntil?: number | null }): Promise<void>;
   /** Follow an order no longer: nothing of it happens any more, not even that it is paid twice or undone. */

@@ -28,6 +28,8 @@ export const PAGE = 1000;
 /** The `awaits` of a row that is evaluated with the next answer that reaches the tip. */
 const MARKED = 0;
 const BLOCKS_AFTER_CONFIRMATION = 30;
+/** Milliseconds after a deadline for which a block of a time before it is waited for: what has expired stays so. */
+const ON_THE_WAY = 60_000;
 /** Events about mismatches of an order, at most: no sender can make a shop read them without end. */
 const MISMATCHES = 16;
 /** After so many, transfers of less than a tenth of the amount get none: they must not hide a mistake of a buyer. */
@@ -153,7 +155,7 @@ export const newOrder = ({ reference, amount, confirmations, sinceHeight }, payU
   /** Those under its reference on the chain, in the order of the chain; the first ones, if there are very many. */
   transfers: [],
   awaits: null,
-  due: payUntil,
+  due: payUntil === null ? null : payUntil + ON_THE_WAY,
 });
 
 /** The terms of an order, without what is known about it. */
@@ -312,7 +314,7 @@ function evaluatePayment(evaluation) {
 function evaluateDeadline(evaluation) {
   const { order, seen } = evaluation;
   const { tip, now, allWaiting } = seen.moment;
-  if (order.payUntil === null || order.state !== "unpaid" || now < order.payUntil) return;
+  if (order.payUntil === null || order.state !== "unpaid" || now < order.payUntil + ON_THE_WAY) return;
   if (!allWaiting || tip.height < (order.closeHeight ?? 0)) return;
   evaluation.emit("payment.expired", order.state);
   evaluation.order = { ...evaluation.order, expired: true };
@@ -350,7 +352,8 @@ function scheduled(order, { tip, now }) {
   else if (!expired && state === "confirming") awaits = tip.height + 1;
   else if (!expired && state === "unpaid" && payUntil !== null) {
     const closed = tip.height >= (closeHeight ?? 0);
-    due = now < payUntil || closed ? payUntil : null;
+    const end = payUntil + ON_THE_WAY;
+    due = now < end || closed ? end : null;
     awaits = closed ? null : closeHeight;
   }
   return { ...order, awaits, due };

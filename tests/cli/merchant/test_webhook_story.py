@@ -136,7 +136,7 @@ def test_a_deadline_and_what_comes_after_it(terminal: Terminal, watched: Watched
     assert last(text) == (
         f"next: the payment must be seen by {told}, in the mempool or in a block; otherwise payment.expired"
     )
-    watched.clock.advance(60)
+    watched.clock.advance(120)
     watched.poll()
     watched.events()
     text = shown(terminal)

@@ -35,7 +35,7 @@ function partsOf(step, chain) {
   if (step.seconds !== undefined) return [() => (chain.now += 1000 * step.seconds)];
   return step.blocks.map((names) => () => {
     chain.now += 2000;
-    chain.add(names);
+    chain.add(names, chain.now - 1000 * (step.secondsAgo ?? 0));
   });
 }
 
@@ -208,7 +208,7 @@ class Naive {
       else if (now === "unpaid" && this.state === "pending") say("dropped");
       Object.assign(this, { state: now, paid, depth: depth(paid), seen: this.seen || now !== "unpaid" });
       if (told.some(({ event }) => event === "payment.confirmed")) this.confirmed = chain.height + 30;
-      if (now === "unpaid" && payUntil !== null && chain.now >= payUntil && chain.height >= this.confirmed) {
+      if (now === "unpaid" && payUntil !== null && chain.now >= payUntil + 60_000 && chain.height >= this.confirmed) {
         say("expired");
         this.expired = true;
       }
@@ -452,7 +452,7 @@ test("what a full list of waiting transfers does not have may wait all the same"
   // The node has restarted, and has met the others first.
   chain.mempool.clear();
   for (const name of [...Object.keys(given).slice(1), "a"]) chain.wait(name);
-  chain.now += 60_000;
+  chain.now += 120_000;
   assert.deepEqual(await names(), []);
   chain.mempool.delete("t1");
   assert.deepEqual(await names(), []);

@@ -43,6 +43,8 @@ _CURSOR: Final = 4_096
 _MARKED: Final = 0
 """The ``awaits`` of a row that is evaluated with the next answer that reaches the tip."""
 _BLOCKS_AFTER_CONFIRMATION: Final = 30
+_ON_THE_WAY: Final = 60_000
+"""Milliseconds after a deadline for which a block of a time before it is waited for: what has expired stays so."""
 _MISMATCHES: Final = 16
 """Events about mismatches of an order, at most: no sender can make a shop read them without end."""
 _BEFORE_SMALL: Final = 8
@@ -340,7 +342,7 @@ class OpenOrder:
 
 def new_order(order: Order, pay_until: int | None, now: int) -> OpenOrder:
     """An order of which nothing is known yet."""
-    return OpenOrder(order, pay_until, now, due=pay_until)
+    return OpenOrder(order, pay_until, now, due=None if pay_until is None else pay_until + _ON_THE_WAY)
 
 
 def record(orders: Mapping[str, OpenOrder], answer: FeedAnswer) -> list[OpenOrder]:
@@ -515,7 +517,7 @@ def _evaluate_payment(evaluation: _Evaluation) -> None:
 
 def _evaluate_deadline(evaluation: _Evaluation) -> None:
     order, moment = evaluation.order, evaluation.seen.moment
-    if order.pay_until is None or order.state is not State.UNPAID or moment.now < order.pay_until:
+    if order.pay_until is None or order.state is not State.UNPAID or moment.now < order.pay_until + _ON_THE_WAY:
         return
     if moment.all_waiting and moment.tip.height >= (order.close_height or 0):
         evaluation.emit("payment.expired", order.state)
@@ -550,7 +552,8 @@ def _scheduled(order: OpenOrder, moment: Moment) -> OpenOrder:
             awaits = moment.tip.height + 1
         elif order.state is State.UNPAID and order.pay_until is not None:
             closed = moment.tip.height >= (order.close_height or 0)
-            due = order.pay_until if moment.now < order.pay_until or closed else None
+            end = order.pay_until + _ON_THE_WAY
+            due = end if moment.now < end or closed else None
             awaits = None if closed else order.close_height
     return replace(order, awaits=awaits, due=due)
 

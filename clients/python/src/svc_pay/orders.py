@@ -263,7 +263,8 @@ class Orders:
         """Follow an order, before its buyer learns the reference: what the feed has told before is not told again.
 
         ``pay_until`` is the buyer's deadline in Unix milliseconds: until then the payment must have been seen, in the
-        mempool or in a block. The same order again changes nothing; other terms under its reference raise InvalidInput.
+        mempool or in a block; `payment.expired` is told a minute later. The same order again changes nothing; other
+        terms under its reference raise InvalidInput.
         """
         self._node._run(self._steps.add(order, pay_until))
 
