@@ -528,6 +528,42 @@ def test_a_wrong_clock_moves_no_payment_where_the_time_is_that_of_a_database(
     assert settle(watched) == told
 
 
+@pytest.mark.parametrize("jump", [2 * DAY, -2 * DAY])
+def test_a_deadline_is_as_long_as_it_was_while_the_clock_is_in_doubt(watched: Watched, jump: int) -> None:
+    """What counts is when the transfer came, by the clock as if nobody had set it."""
+    for number in (1, 2):
+        watched.register(f"order-{number}", ttl=3600, pay_within=60)
+    settle_only(watched)
+    wrong(watched, jump)
+    watched.clock.advance(59)
+    watched.pay("5000 from alice to bob for order-1")
+    assert settle(watched) == ["pending: pending 0"]
+    watched.clock.advance(1)
+    watched.pay("5000 from carol to bob for order-2")
+    watched.clock.advance(60)
+    watched.poll()
+    assert settle(watched) == [], "late, but nothing is over while the clock is in doubt"
+    wrong(watched, 0)
+    steady(watched)
+    assert watched.told() == ["expired: unpaid 0"]
+
+
+def test_a_deadline_that_begins_while_the_clock_is_in_doubt_is_that_of_the_later_time(watched: Watched) -> None:
+    watched.register("order-1", ttl=3600, pay_within=60)
+    settle_only(watched)
+    wrong(watched, DAY)
+    shown = watched.register("order-2", ttl=3600, pay_within=60)
+    assert int(shown["payUntil"]) == milliseconds(watched.clock) + 60_000
+    watched.clock.advance(61)
+    watched.pay("5000 from alice to bob for order-1")
+    watched.pay("5000 from carol to bob for order-2")
+    assert settle(watched) == ["pending: pending 0"]
+    watched.node_context.guard.confirm()
+    watched.clock.advance(60)
+    watched.poll()
+    assert settle(watched) == ["expired: unpaid 0"], "of the first order; the second was decided for the buyer"
+
+
 def test_nothing_expires_by_a_new_time_until_it_is_confirmed(watched: Watched) -> None:
     watched.register(ttl=3600, pay_within=60)
     settle_only(watched)
