@@ -183,6 +183,8 @@ class MemoryOrders:
         self.rows: dict[str, StoredOrder] = {}
         self.bodies: dict[int, str] = {}
         self.count = 0
+        self.written: list[str] = []
+        """The bodies of all events that there have been."""
 
     def place(self) -> str | None:
         return self.stored
@@ -214,6 +216,7 @@ class MemoryOrders:
         for body in update.events:
             self.count += 1
             self.bodies[self.count] = body
+            self.written.append(body)
         if update.told is not None:
             self.bodies = {number: body for number, body in self.bodies.items() if number > update.told}
         return True

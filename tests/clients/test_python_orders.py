@@ -28,7 +28,7 @@ from svc_pay.orders import OrderSteps
 
 from tests.clients.feed_model import PAYER, SHOP, MemoryOrders, Node, Shop
 from tests.clients.vectors import vectors
-from tests.commerce.test_order_events import by_order
+from tests.commerce.test_order_events import by_order, check_members
 
 CASES = vectors("order_events")["cases"]
 STORES: dict[str, Callable[[Path], OrderStore]] = {
@@ -89,6 +89,10 @@ def test_orders_tell_what_the_cases_say(case: dict[str, Any], kind: str, tmp_pat
         found = by_order([told(event, names) for event in events])
         assert found == by_order(step.get("events", [])), f"step {number}: {json.dumps(step)}"
     assert len(set(ids)) == len(ids)
+    if isinstance(shop.store, MemoryOrders):
+        assert [json.loads(body)["id"] for body in shop.store.written] == ids
+        for body in shop.store.written:
+            check_members(json.loads(body))
 
 
 # Answers

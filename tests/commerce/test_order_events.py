@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from svcd.chain.block import Block
 from svcd.chain.transaction import Transfer
 from svcd.commerce.events import EventType
+from svcd.commerce.payment import SETTLEMENT_MODEL
 from svcd.interfaces import milliseconds
 from tests.chains import COIN, address_of
 from tests.clients.vectors import vectors
@@ -21,6 +22,7 @@ from tests.rpc.node import PARAMS
 from tests.submitting import submitted
 
 CASES = vectors("order_events")["cases"]
+MEMBERS = vectors("order_events")["members"]
 SHOP = "bob"
 EVENTS = [each.value for each in EventType if each is not EventType.ALARM]
 
@@ -59,7 +61,10 @@ class Story:
         for _ in range(20):
             self.watched.clock.advance(0)
         names = {transfer.txid.hex(): name for name, transfer in self.made.items()}
-        return [_told(body, names) for body in self.watched.events()]
+        bodies = self.watched.events()
+        for body in bodies:
+            check_members(body)
+        return [_told(body, names) for body in bodies]
 
     def do(self, step: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Do a step; gives the events."""
@@ -104,6 +109,16 @@ class Story:
         # No block is made twice.
         self.count += 1
         self.blocks.append(builder.block(parent, slot=slot, producer=f"producer {self.count}", transfers=transfers))
+
+
+def check_members(body: Mapping[str, Any]) -> None:
+    """Every teller of the cases says it in bodies with the same members."""
+    payment = body["payment"]
+    expected = {*MEMBERS["payment"], *(MEMBERS["transfer"] if payment["confirmations"] or "txid" in payment else [])}
+    expected |= {*(MEMBERS["block"] if payment["confirmations"] else [])}
+    assert {*body} == {*MEMBERS["body"], *MEMBERS.get(body["event"], [])}
+    assert {*payment} - {"work", "sinceHeight"} == expected
+    assert (payment["hardFinality"], payment["settlementModel"]) == (False, SETTLEMENT_MODEL)
 
 
 def _told(body: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import { BUYER, SHOP, ShopChain } from "./shop-chain.mjs";
 import { MemoryOrders, randomOf, Shop, toldOf } from "./shop.mjs";
 
 const VECTORS = new URL("../../vectors/order_events.json", import.meta.url);
-const { cases: CASES } = JSON.parse(await readFile(VECTORS, "utf8"));
+const { cases: CASES, members: MEMBERS } = JSON.parse(await readFile(VECTORS, "utf8"));
 
 /** In memory where the system has such a disk: what a power failure does is not tested here. */
 const DISK = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
@@ -37,6 +37,17 @@ function partsOf(step, chain) {
     chain.now += 2000;
     chain.add(names, chain.now - 1000 * (step.secondsAgo ?? 0));
   });
+}
+
+/** Every teller of the cases says it in bodies with the same members. */
+function checkMembers({ event, payment, ...body }) {
+  const transfer = payment.txid === undefined && payment.confirmations === 0 ? [] : MEMBERS.transfer;
+  const block = payment.confirmations === 0 ? [] : MEMBERS.block;
+  const names = Object.keys({ event, payment, ...body });
+  assert.deepEqual(names.sort(), [...MEMBERS.body, ...(MEMBERS[event] ?? [])].sort());
+  const { sinceHeight, ...members } = payment;
+  assert.deepEqual(Object.keys(members).sort(), [...MEMBERS.payment, ...transfer, ...block].sort());
+  assert.deepEqual([payment.hardFinality, payment.settlementModel], [false, "canonical-chain-depth"]);
 }
 
 function grouped(events) {
@@ -64,6 +75,7 @@ async function run({ orders, transfers, steps }, makeStore, again) {
       told.push(...(await shop.tell()));
       if (again || step.restart === "shop") shop = new Shop(chain, again ? await makeStore() : shop.store);
     }
+    told.forEach(checkMembers);
     for (const { id, event, subscriptionId, epoch, sequence } of told) {
       const before = places.get(subscriptionId) ?? { epoch: 0, sequence: 0 };
       const reorged = event === "payment.reorged" ? 1 : 0;

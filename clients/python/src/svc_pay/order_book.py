@@ -42,6 +42,7 @@ _CURSOR: Final = 4_096
 """Characters of a cursor at most."""
 _MARKED: Final = 0
 """The ``awaits`` of a row that is evaluated with the next answer that reaches the tip."""
+_SETTLEMENT_MODEL: Final = "canonical-chain-depth"
 _BLOCKS_AFTER_CONFIRMATION: Final = 30
 _ON_THE_WAY: Final = 60_000
 """Milliseconds after a deadline for which a block of a time before it is waited for: what has expired stays so."""
@@ -599,6 +600,8 @@ def _payment(order: Order, seen: _Seen, state: State) -> dict[str, object]:
         **_amounts(order.amount),
         "confirmations": seen.confirmations,
         "requiredConfirmations": order.confirmations,
+        "hardFinality": False,
+        "settlementModel": _SETTLEMENT_MODEL,
         "matchCount": min(len(seen.exact) + len(seen.waiting), _KEPT_EXACT),
         "mismatches": _mismatches(order, seen),
     }
