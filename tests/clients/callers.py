@@ -8,8 +8,9 @@ import json
 import os
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -21,7 +22,7 @@ import svc_pay
 import svc_pay.light
 from attrs import evolve, frozen
 from click.testing import CliRunner
-from svc_pay import AsyncClient, Client, Key, Order, SignedTransfer, State
+from svc_pay import AsyncClient, AsyncOrders, Client, Key, Order, Orders, SignedTransfer, State, WatchEvent
 
 from svcd.chain.params import DEVNET
 from svcd.chain.units import format_amount
@@ -30,6 +31,7 @@ from svcd.cli.connections import connect
 from svcd.cli.http_client import TIMEOUT, NodeConnection, NodeEndpoint
 from svcd.cli.main import svc, system_runtime
 from svcd.keyfile import Pbkdf2, render, seal
+from tests.clients.feed_model import MemoryOrders
 from tests.process_level.running import DEADLINE
 
 SOON: Final = 0.5
@@ -94,6 +96,56 @@ class Shop:
         }
 
 
+class FewQuestions(MemoryOrders):
+    """A store of open orders in memory for the only event of a shop, which gives up soon if nothing is told."""
+
+    def __init__(self, shop: Shop) -> None:
+        super().__init__()
+        self._shop = shop
+        self._left = 5
+
+    def events(self, limit: int) -> list[tuple[int, str]]:
+        """Raise NothingTold if the feed was asked some times."""
+        self._left -= 1
+        if self._left == 0:
+            raise NothingTold
+        return super().events(limit)
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Raise Invented or Lost if an answer that was refused has left an event, or a place without the payment."""
+        try:
+            yield
+        except Exception as error:
+            if self.bodies:
+                raise Invented(self.bodies) from None
+            if isinstance(error, NothingTold):
+                raise
+            place = None if self.stored is None else json.loads(self.stored)
+            if place is not None and self._shop.paid not in self.rows[self._shop.order.reference].text:
+                raise Lost(place) from None
+            raise
+
+    def check(self, event: WatchEvent) -> None:
+        """Raise Invented unless this is the event of the shop."""
+        payment = event.payment
+        told = event.name, payment.reference, payment.txid, payment.amount
+        if told != ("payment.confirmed", self._shop.order.reference, self._shop.paid, self._shop.order.amount):
+            raise Invented(event)
+
+
+class NothingTold(Exception):
+    """The answers of the feed, which were taken, have no payment of the order."""
+
+
+class Invented(Exception):
+    """An event that no right answer leads to."""
+
+
+class Lost(Exception):
+    """A place in the feed behind a payment that is not stored."""
+
+
 class Caller(ABC):
     """A program that asks the node at a URL."""
 
@@ -136,6 +188,7 @@ def _python_calls(shop: Shop) -> Mapping[str, Callable[[Any], Any]]:
         "account": lambda client: client.account(order.recipient),
         "sign": lambda client: client.sign(key, svc_pay.DEVNET, recipient=order.recipient, amount=order.amount),
         "broadcast": lambda client: client.broadcast(shop.transfer),
+        "orders": partial(_first_event, shop),
         **{name: partial(_proven, name, *about) for name, about in proven.items()},
         # Last: a watch that was cancelled delivers nothing again.
         "cancel": lambda client: client.cancel(shop.watch),
@@ -144,6 +197,25 @@ def _python_calls(shop: Shop) -> Mapping[str, Callable[[Any], Any]]:
 
 def _proven(name: str, about: object, client: Client | AsyncClient) -> Any:
     return getattr(svc_pay.light, f"async_{name}" if isinstance(client, AsyncClient) else name)(client, about)
+
+
+def _first_event(shop: Shop, client: Client | AsyncClient) -> Any:
+    """Read the feed with a new store until it tells the event of the shop."""
+    store = FewQuestions(shop)
+    if isinstance(client, AsyncClient):
+        return _first_event_async(shop, client, store)
+    orders = Orders(client, shop.order.recipient, store)
+    orders.add(shop.order)
+    with store.checked():
+        store.check(next(orders.changes()))
+    return None
+
+
+async def _first_event_async(shop: Shop, client: AsyncClient, store: FewQuestions) -> None:
+    orders = AsyncOrders(client, shop.order.recipient, store)
+    await orders.add(shop.order)
+    with store.checked():
+        store.check(await anext(orders.changes()))
 
 
 def _ended(error: BaseException) -> Outcome:

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from itertools import cycle, islice
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from attrs import define, field, frozen
 
@@ -53,7 +53,7 @@ class HostileNode:
     """Bytes of endless answers that were taken."""
     served: bool = False
     """Whether a changed answer was given since :meth:`begin`."""
-    recorded: dict[tuple[str, str], Answer] = field(factory=dict)
+    recorded: dict[tuple[str, ...], Answer] = field(factory=dict)
 
     def begin(self, serve: "Serve | None") -> None:
         """Answer so from now on, and forget what was asked."""
@@ -64,11 +64,17 @@ class HostileNode:
     def right(self, asked: str) -> Answer:
         """The right answer to a request with this method, path and query."""
         method, target = asked.split(" ")
-        return self.recorded.get((method, urlsplit(target).path), Answer(404, b'{"ok":false,"error":"there is none"}'))
+        return self.recorded.get(_key(method, target), Answer(404, b'{"ok":false,"error":"there is none"}'))
 
 
 Serve = Callable[[HostileNode, socket.socket, Answer], None]
 """Sends an answer, given the right one, on a connection that is closed afterwards."""
+
+
+def _key(method: str, target: str) -> tuple[str, ...]:
+    """What has one answer: a page of a feed is not the next one."""
+    url = urlsplit(target)
+    return (method, url.path, *parse_qs(url.query).get("after", ()))
 
 
 def plain(body: bytes, status: int = 200, headers: str = "") -> bytes:
@@ -96,7 +102,7 @@ def hostile_node(node: RunningNode | None = None) -> Iterator[HostileNode]:
             method, target, _ = head.split(b"\r\n")[0].decode("latin-1").split(" ")
             given.asked.append(f"{method} {target}")
             given.heads.append(head.lower())
-            key = (method, urlsplit(target).path)
+            key = _key(method, target)
             if given.serve is None and node is not None and key not in given.recorded:
                 given.recorded[key] = _asked(node, method, target, head, body)
             (given.serve or honest)(given, connection, given.right(f"{method} {target}"))

@@ -80,19 +80,21 @@ IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
 """By call, the members of its answer that say what it is about."""
 FORMS: Final[Mapping[str, tuple[str, ...]]] = {
     "payments": ("amountSvc", "blockHash", "sender", "blockHeight"),
+    "orders": ("amountSvc", "hash", "sender"),
     "account": ("balance",),
     "balance": ("balance",),
 }
 """By call, members that it must not take in another form, beside an amount that is not theirs, or of an early block."""
 LISTED: Final[Mapping[str, str]] = {
     "payments": "payments",
+    "orders": "entries",
     "watches": "subscriptions",
     "transfers": "transactions",
     "waiting": "transactions",
 }
 """By call, the list in its answer."""
 NO_IDENTITY: Final = {
-    *("proof", "test_callback", "fee", "first_block"),
+    *("proof", "test_callback", "fee", "first_block", "orders"),
     *("verify_chain", "proven_balance", "proven_payment"),
     *("trustless balance", "trustless verify", "confirmations", "export", "webhook list", "webhook test"),
     *("wallet history", "wallet send", "wallet refund"),
@@ -124,6 +126,8 @@ CONSEQUENCES: Final = {
     "fee": {"fee"},
     "broadcast": {"rejected"},
     "wait_for": {"WaitTimeout"},
+    # The payment of no order, or a cursor of which there is no answer here.
+    "orders": {"NothingTold", "ApiError"},
 }
 """By call, errors that are no refusals of an answer, but say what follows from it."""
 MOST_MUTATED: Final = 50_000
