@@ -126,8 +126,8 @@ CONSEQUENCES: Final = {
     "fee": {"fee"},
     "broadcast": {"rejected"},
     "wait_for": {"WaitTimeout"},
-    # The payment of no order, or a cursor of which there is no answer here.
-    "orders": {"NothingTold", "ApiError"},
+    # The payment of no order, or a cursor that the node has not given.
+    "orders": {"NothingTold", "NotFound", "ApiError"},
 }
 """By call, errors that are no refusals of an answer, but say what follows from it."""
 MOST_MUTATED: Final = 50_000
