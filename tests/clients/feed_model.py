@@ -38,6 +38,8 @@ class Node:
     transfers: Mapping[str, Mapping[str, Any]]
     now: int = 1_700_000_000_000
     """Unix milliseconds."""
+    ahead: int = 0
+    """By how many milliseconds the clock of the shop is wrong."""
     blocks: list[Block] = field(factory=list)
     mempool: dict[str, int] = field(factory=dict)
     """When each waiting transfer came, the oldest first."""
@@ -233,7 +235,14 @@ class Shop:
         self.node = node
         self.store = store
         client: Any = _Client()
-        self.steps = OrderSteps(client, SHOP, store, since_height=0, clock=lambda: node.now / 1000)
+        self.steps = OrderSteps(
+            client,
+            SHOP,
+            store,
+            since_height=0,
+            clock=lambda: (node.now + node.ahead) / 1000,
+            even_clock=lambda: node.now / 1000,
+        )
         self.pauses: list[float] = []
         self.calls: list[Call] = []
         self.killed_at: set[int] = set()

@@ -252,6 +252,40 @@ def test_a_payment_that_came_in_time_while_nobody_asked_is_in_time() -> None:
     }
 
 
+@pytest.mark.parametrize("ahead", [2 * 86_400_000, -2 * 86_400_000])
+def test_a_clock_that_is_wrong_for_a_moment_ends_no_order(ahead: int) -> None:
+    node = Node({"a": {"reference": "order-1", "amount": "5000"}})
+    shop = Shop(node, MemoryOrders())
+    for number in range(1, 21):
+        shop.add(Order(f"order-{number}", SHOP, 5_000), node.now + 600_000)
+    shop.tell()
+    node.ahead = ahead
+    assert shop.tell() == []
+    assert shop.calls[-1].query["wait"] == "30", "nothing is soon"
+    node.pass_time(30)
+    node.ahead = 0
+    assert shop.tell() == []
+    node.submit("a")
+    assert [event.name for event in shop.tell()] == ["payment.pending"], "not late"
+    node.pass_time(629)
+    assert shop.tell() == []
+    node.pass_time(1)
+    assert [event.name for event in shop.tell()] == ["payment.expired"] * 19
+
+
+def test_a_clock_that_was_set_is_believed_when_it_has_been_steady() -> None:
+    node = Node({})
+    shop = Shop(node, MemoryOrders())
+    shop.add(Order("order-1", SHOP, 5_000), node.now + 600_000)
+    shop.tell()
+    node.ahead = 86_400_000
+    shop.tell()
+    node.pass_time(299)
+    assert shop.tell() == []
+    node.pass_time(1)
+    assert [event.name for event in shop.tell()] == ["payment.expired"]
+
+
 def test_a_mempool_that_is_too_long_to_list_ends_nothing() -> None:
     """A payment that was there may still be, behind those that are listed."""
     names = [f"t{number}" for number in range(1_001)]
@@ -300,7 +334,7 @@ def test_orders_of_another_recipient_are_refused() -> None:
     shop.add(Order("order-1", SHOP, 5_000, 3))
     client: Any = type("Client", (), {"network": None})()
     with pytest.raises(StoreError, match="not those of"):
-        shop.run(OrderSteps(client, PAYER, shop.store, since_height=0, clock=lambda: 0).place())
+        shop.run(OrderSteps(client, PAYER, shop.store, since_height=0, clock=lambda: 0, even_clock=lambda: 0).place())
 
 
 def test_a_removed_order_is_told_nothing() -> None:

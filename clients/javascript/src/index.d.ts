@@ -686,11 +686,11 @@ export interface OrderStore {
  */
 export class Orders {
   /** `recipient` is the address of the shop, on the network of `node`. The feed is read from `sinceHeight` on if the
-   * `store` is new; `now` gives the Unix milliseconds.
+   * `store` is new; `now` gives the Unix milliseconds, and `even` milliseconds that nobody sets.
    */
   constructor(
     node: Client,
-    options: { recipient: string; store: OrderStore; sinceHeight?: Units; now?: () => number },
+    options: { recipient: string; store: OrderStore; sinceHeight?: Units; now?: () => number; even?: () => number },
   );
   /** Follow an order, before its buyer learns the reference: what the feed has told before is not told again.
    *

@@ -202,9 +202,9 @@ export function record(orders, { rewind, payments }) {
 /** What there is besides the transfers on the chain when orders are evaluated, by an answer that reaches the tip.
  *
  * `waiting` has the transfers in the mempool by reference, the oldest first; unless `allWaiting`, one that is not among
- * them may wait all the same. `now` is in Unix milliseconds.
+ * them may wait all the same. `now` is in Unix milliseconds; with `mayEnd` what is over by it may expire for good.
  */
-export function momentOf({ tip, waiting }, now) {
+export function momentOf({ tip, waiting }, now, mayEnd) {
   const byReference = new Map();
   for (const each of waiting) {
     if (each.reference === null) continue;
@@ -212,7 +212,7 @@ export function momentOf({ tip, waiting }, now) {
     if (listed === undefined) byReference.set(each.reference, [each]);
     else listed.push(each);
   }
-  return { tip, now, waiting: byReference, allWaiting: waiting.length < LISTED };
+  return { tip, now, mayEnd, waiting: byReference, allWaiting: waiting.length < LISTED };
 }
 
 /** What there is of an order at a moment; with `late` its payment came after the deadline, and does not count. */
@@ -313,9 +313,9 @@ function evaluatePayment(evaluation) {
 
 function evaluateDeadline(evaluation) {
   const { order, seen } = evaluation;
-  const { tip, now, allWaiting } = seen.moment;
+  const { tip, now, mayEnd, allWaiting } = seen.moment;
   if (order.payUntil === null || order.state !== "unpaid" || now < order.payUntil + ON_THE_WAY) return;
-  if (!allWaiting || tip.height < (order.closeHeight ?? 0)) return;
+  if (!mayEnd || !allWaiting || tip.height < (order.closeHeight ?? 0)) return;
   evaluation.emit("payment.expired", order.state);
   evaluation.order = { ...evaluation.order, expired: true };
 }

@@ -16,6 +16,10 @@ const UNSYNCED_PAUSE = 2;
 /** Seconds between answers without an entry that may not have reached the tip. */
 const PAUSE = 1;
 const ANOTHER = "another program reads the feed for this store of open orders";
+/** From so many milliseconds on a change of the clock beside one that runs evenly is a jump. */
+const JUMP = 30_000;
+/** Milliseconds for which a clock that has jumped must run evenly before an order expires by it. */
+const STEADY = 300_000;
 /** A height that no transfer is above. */
 const NEVER = Number.MAX_SAFE_INTEGER;
 
@@ -31,19 +35,26 @@ export class Orders {
   #network;
   #first;
   #clock;
+  #evenClock;
+  /** By how many milliseconds the clock was ahead of the even one at the last look. */
+  #lead;
+  /** When the clock has last jumped, by the even one; null if it has been steady since. */
+  #jumped = null;
 
   /** `recipient` is the address of the shop, on the network of `node`. The feed is read from `sinceHeight` on if the
-   * `store` is new; `now` gives the Unix milliseconds.
+   * `store` is new; `now` gives the Unix milliseconds, and `even` milliseconds that nobody sets.
    */
   constructor(node, options) {
-    checkNames(options, "recipient", "store", "sinceHeight", "now");
-    const { recipient, store, sinceHeight = "0", now = Date.now } = options;
+    checkNames(options, "recipient", "store", "sinceHeight", "now", "even");
+    const { recipient, store, sinceHeight = "0", now = Date.now, even = () => performance.now() } = options;
     this.#network = networkFor(recipient, node.network);
     this.#node = node;
     this.#recipient = recipient;
     this.#store = store;
     this.#first = book.firstPlace(recipient, this.#network.genesisHash, Number(integer(sinceHeight, "sinceHeight")));
     this.#clock = now;
+    this.#evenClock = even;
+    this.#lead = now() - even();
   }
 
   // Orders
@@ -73,6 +84,16 @@ export class Orders {
 
   #now() {
     return Math.floor(this.#clock());
+  }
+
+  /** Look at the clocks: whether an order may expire. One wrong second must not be final. */
+  #isSteady() {
+    const even = this.#evenClock();
+    const lead = this.#clock() - even;
+    if (Math.abs(lead - this.#lead) >= JUMP) this.#jumped = even;
+    else if (this.#jumped !== null && even - this.#jumped >= STEADY) this.#jumped = null;
+    this.#lead = lead;
+    return this.#jumped === null;
   }
 
   /** Those of the store with these references. */
@@ -163,8 +184,9 @@ export class Orders {
    */
   async #evaluate(reading, answer) {
     const { place } = reading;
-    const moment = book.momentOf(answer, this.#now());
-    const [{ height }, { now }] = [answer.tip, moment];
+    const moment = book.momentOf(answer, this.#now(), this.#isSteady());
+    const { height } = answer.tip;
+    const now = moment.mayEnd ? moment.now : -1;
     await this.#evaluateSome(reading, reading.place, await this.#open(moment.waiting.keys()), moment);
     let some;
     for (let after = ""; ; after = greatest(some)) {

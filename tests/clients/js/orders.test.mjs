@@ -472,6 +472,44 @@ test("what a full list of waiting transfers does not have may wait all the same"
   assert.deepEqual(await names(), ["payment.dropped", "payment.expired"]);
 });
 
+test("a clock that is wrong for a moment ends no order", async () => {
+  for (const ahead of [172_800_000, -172_800_000]) {
+    const chain = new ShopChain({ a: ORDER });
+    chain.add([]);
+    const shop = new Shop(chain, new MemoryOrders());
+    await shop.add(ORDER, { payUntil: chain.now + 600_000 });
+    await shop.add({ ...ORDER, reference: "order-2" }, { payUntil: chain.now + 600_000 });
+    const names = async () => (await shop.tell()).map(({ event }) => event);
+    assert.deepEqual(await names(), []);
+    chain.ahead = ahead;
+    assert.deepEqual(await names(), []);
+    assert.equal(shop.asked.at(-1).wait, "30", "nothing is soon");
+    chain.now += 30_000;
+    chain.ahead = 0;
+    assert.deepEqual(await names(), []);
+    chain.wait("a");
+    assert.deepEqual(await names(), ["payment.pending"], "not late");
+    chain.now += 629_000;
+    assert.deepEqual(await names(), []);
+    chain.now += 1000;
+    assert.deepEqual(await names(), ["payment.expired"]);
+  }
+});
+
+test("a clock that was set is believed when it has been steady", async () => {
+  const chain = new ShopChain({});
+  chain.add([]);
+  const shop = new Shop(chain, new MemoryOrders());
+  await shop.add(ORDER, { payUntil: chain.now + 600_000 });
+  await shop.tell();
+  chain.ahead = 86_400_000;
+  await shop.tell();
+  chain.now += 299_000;
+  assert.deepEqual(await shop.tell(), []);
+  chain.now += 1000;
+  assert.deepEqual((await shop.tell()).map(({ event }) => event), ["payment.expired"]);
+});
+
 test("events are those of webhooks", async () => {
   const { chain, shop } = await shopAfterBlock(() => {});
   chain.now += 2000;

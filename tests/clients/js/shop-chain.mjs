@@ -16,6 +16,8 @@ const hashOf = (number) => number.toString(16).padStart(64, "0");
 /** The chain of the stories in tests/vectors/order_events.json, and what its feed tells. */
 export class ShopChain {
   now = START;
+  /** By how many milliseconds the clock of the shop is wrong. */
+  ahead = 0;
   /** Blocks by height: `{ hash, time, transfers }`, of which the first is the genesis block. */
   blocks = [];
   /** Waiting transfers by name, in the order of their arrival. */

@@ -56,6 +56,8 @@ export function clientOf(answer, options = {}) {
   return new pay.Client("http://node.example", { fetch, sleep: async () => {}, ...options });
 }
 
+const clocksOf = (chain) => ({ now: () => chain.now + chain.ahead, even: () => chain.now });
+
 /** A shop that has only what it has stored once it is made anew. */
 export class Shop {
   /** What was asked. */
@@ -92,7 +94,7 @@ export class Shop {
       }
     };
     this.client = clientOf(answer, { sleep, timeout: 3600 });
-    this.orders = new pay.Orders(this.client, { recipient: SHOP, store, sinceHeight, now: () => chain.now });
+    this.orders = new pay.Orders(this.client, { recipient: SHOP, store, sinceHeight, ...clocksOf(chain) });
   }
 
   add(given, options) {

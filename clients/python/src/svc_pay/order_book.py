@@ -382,15 +382,22 @@ class Moment:
     """The transfers in the mempool by reference, the oldest first."""
     all_waiting: bool
     """Whether these are all: otherwise one that is not among them may wait all the same."""
+    may_end: bool = True
+    """Whether what is over by ``now`` may expire for good: the clock was not set lately."""
+
+    @property
+    def awaited(self) -> int:
+        """Unix milliseconds up to which deadlines are due; -1, so that none is, unless they may end."""
+        return self.now if self.may_end else -1
 
     @classmethod
-    def of(cls, answer: FeedAnswer, now: int) -> "Moment":
+    def of(cls, answer: FeedAnswer, now: int, *, may_end: bool = True) -> "Moment":
         """The moment of an answer that reaches the tip."""
         by_reference: dict[str, list[Waiting]] = {}
         for each in answer.waiting:
             if each.reference is not None:
                 by_reference.setdefault(each.reference, []).append(each)
-        return cls(answer.tip, now, by_reference, len(answer.waiting) < LISTED)
+        return cls(answer.tip, now, by_reference, len(answer.waiting) < LISTED, may_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +527,7 @@ def _evaluate_deadline(evaluation: _Evaluation) -> None:
     order, moment = evaluation.order, evaluation.seen.moment
     if order.pay_until is None or order.state is not State.UNPAID or moment.now < order.pay_until + _ON_THE_WAY:
         return
-    if moment.all_waiting and moment.tip.height >= (order.close_height or 0):
+    if moment.may_end and moment.all_waiting and moment.tip.height >= (order.close_height or 0):
         evaluation.emit("payment.expired", order.state)
         evaluation.order = replace(evaluation.order, expired=True)
 

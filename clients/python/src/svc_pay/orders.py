@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from time import time
+from time import monotonic, time
 from typing import Final, TypeVar
 
 from svc_pay.calls import LONGEST_WAIT, Blocking, Pause, Steps, ask, get
@@ -37,6 +37,10 @@ _UNSYNCED_PAUSE: Final = 2
 _PAUSE: Final = 1
 """Seconds between answers without an entry that may not have reached the tip."""
 _ANOTHER: Final = "another program reads the feed for this store of open orders"
+_JUMP: Final = 30
+"""From so many seconds on a change of the clock beside one that runs evenly is a jump."""
+_STEADY: Final = 300
+"""Seconds for which a clock that has jumped must run evenly before an order expires by it."""
 _NEVER: Final = 2**53
 """A height that no transfer is above, and a time that has not come."""
 
@@ -52,6 +56,7 @@ class OrderSteps:
         *,
         since_height: int,
         clock: Callable[[], float],
+        even_clock: Callable[[], float],
     ) -> None:
         self.network: Final[Network] = node.network or network_of(recipient)
         check_address(recipient, self.network)
@@ -59,10 +64,24 @@ class OrderSteps:
         self._store = store
         self._first = Place(recipient, self.network.genesis_hash, since=check_number(since_height, "since_height"))
         self._clock = clock
+        self._even_clock = even_clock
+        self._lead = clock() - even_clock()
+        self._jumped: float | None = None
+        """When the clock has last jumped; None if it has been steady since."""
 
     def now(self) -> int:
         """Unix milliseconds."""
         return int(self._clock() * 1000)
+
+    def is_steady(self) -> bool:
+        """Look at the clocks, and return whether an order may expire: one wrong second must not be final."""
+        even = self._even_clock()
+        before, self._lead = self._lead, self._clock() - even
+        if abs(self._lead - before) >= _JUMP:
+            self._jumped = even
+        elif self._jumped is not None and even - self._jumped >= _STEADY:
+            self._jumped = None
+        return self._jumped is None
 
     # Orders
 
@@ -197,11 +216,11 @@ class Reading:
 
         Until then the same is evaluated again after a kill, and says nothing again.
         """
-        moment = Moment.of(answer, self._steps.now())
+        moment = Moment.of(answer, self._steps.now(), may_end=self._steps.is_steady())
         yield from self._evaluate_some(place, (yield from self._steps.open(sorted(moment.waiting))), moment)
         after = ""
         while True:
-            some = yield from self._steps.affected(height=answer.tip.height, now=moment.now, after=after)
+            some = yield from self._steps.affected(height=answer.tip.height, now=moment.awaited, after=after)
             if len(some) < _AT_ONCE:
                 break
             yield from self._evaluate_some(self._place or place, some, moment)
@@ -209,7 +228,7 @@ class Reading:
         yield from self._evaluate_some(moved(place, answer), some, moment)
         # Payments that gain confirmations, and deadlines that are near.
         soon = yield from self._steps.affected(
-            height=answer.tip.height + 1, now=moment.now + 1000 * LONGEST_WAIT, limit=1
+            height=answer.tip.height + 1, now=moment.awaited + 1000 * LONGEST_WAIT, limit=1
         )
         self._wait = _SHORT_WAIT if soon else LONGEST_WAIT
 
@@ -243,8 +262,8 @@ class Orders:
     """The open orders to one recipient, and what happens to them, with the synchronous client.
 
     Everything is in ``store``; nothing is registered with the node. The feed is read from ``since_height`` on if the
-    store is new. ``clock`` gives the Unix time in seconds. Any number of threads and processes may add and remove
-    orders; one of them iterates over :meth:`changes`.
+    store is new. ``clock`` gives the Unix time in seconds, and ``even_clock`` seconds that nobody sets. Any number of
+    threads and processes may add and remove orders; one of them iterates over :meth:`changes`.
     """
 
     def __init__(
@@ -255,9 +274,10 @@ class Orders:
         *,
         since_height: int = 0,
         clock: Callable[[], float] = time,
+        even_clock: Callable[[], float] = monotonic,
     ) -> None:
         self._node = node
-        self._steps = OrderSteps(node, recipient, store, since_height=since_height, clock=clock)
+        self._steps = OrderSteps(node, recipient, store, since_height=since_height, clock=clock, even_clock=even_clock)
 
     def add(self, order: Order, pay_until: int | None = None) -> None:
         """Follow an order, before its buyer learns the reference: what the feed has told before is not told again.
@@ -297,9 +317,10 @@ class AsyncOrders:
         *,
         since_height: int = 0,
         clock: Callable[[], float] = time,
+        even_clock: Callable[[], float] = monotonic,
     ) -> None:
         self._node = node
-        self._steps = OrderSteps(node, recipient, store, since_height=since_height, clock=clock)
+        self._steps = OrderSteps(node, recipient, store, since_height=since_height, clock=clock, even_clock=even_clock)
 
     async def add(self, order: Order, pay_until: int | None = None) -> None:
         """See :meth:`Orders.add`."""
