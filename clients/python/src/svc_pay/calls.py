@@ -51,6 +51,7 @@ from svc_pay.model import (
     Watch,
     WatchPage,
 )
+from svc_pay.order_book import FeedAnswer, Place, parse_answer
 from svc_pay.wallet import Key, SignedTransfer, check_minimum, sign_transfer
 from svc_pay.webhooks import EventName
 
@@ -441,6 +442,16 @@ def _check_listed(what: str, name: str, found: object, asked: object) -> None:
         raise InvalidAnswer(
             f"the node's list has a {what} that was not asked for: its {name} is {shown(repr(found))}, not {asked!r}"
         )
+
+
+def feed(place: Place, *, wait: int = 0) -> Steps[FeedAnswer]:
+    """What the feed of an address tells after ``place``; :func:`svc_pay.order_book.moved` gives the place behind it.
+
+    With ``wait`` seconds, 1 to 30, the answer comes when there is something to tell. Raises BadRequest if the cursor of
+    the place is none, and ApiError with status 410 if the node has pruned blocks that it would have to read.
+    """
+    call = get(f"/rpc/commerce/feed/{place.recipient}", place.query(wait), seconds=wait)
+    return parse_answer((yield from ask(call)), place)
 
 
 def proof(order: Order) -> Steps[bytes]:

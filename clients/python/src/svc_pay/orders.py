@@ -6,7 +6,7 @@ from dataclasses import replace
 from time import monotonic, time
 from typing import Final, TypeVar
 
-from svc_pay.calls import LONGEST_WAIT, Blocking, Pause, Steps, ask, get
+from svc_pay.calls import LONGEST_WAIT, Blocking, Pause, Steps, feed
 from svc_pay.chain import Network, check_address, check_number, network_of
 from svc_pay.client import AsyncClient, Client
 from svc_pay.errors import InvalidInput, StoreError
@@ -19,7 +19,6 @@ from svc_pay.order_book import (
     evaluate,
     moved,
     new_order,
-    parse_answer,
     reaches_tip,
     record,
 )
@@ -179,8 +178,7 @@ class Reading:
         if self._place is None:
             self._stored, self._place = yield from self._steps.place()
         place = self._place
-        path = f"/rpc/commerce/feed/{place.recipient}"
-        answer = parse_answer((yield from ask(get(path, place.query(self._wait), seconds=self._wait))), place)
+        answer = yield from feed(place, wait=self._wait)
         if (yield from self._steps.place())[0] != self._stored:
             raise StoreError(_ANOTHER)
         if not answer.synced:
