@@ -1,7 +1,7 @@
 """What becomes of orders and refunds, by what the node says of their payments.
 
-Events, open pages and the periodic task all lead to ``look``: it asks the node, and what the node says now counts. An
-event may be old, or come twice, so that it is no more than a reason to ask. ``record`` stores the answer and draws the
+Events, feeds, open pages and the periodic task all lead to ``look``: it asks the node, and what the node says now counts.
+An event may be old, or come twice, so that it is no more than a reason to ask. ``record`` stores the answer and draws the
 conclusions in one transaction; they follow from what is stored, so that a repetition changes nothing.
 """
 
@@ -40,7 +40,7 @@ EVENTS = [name for name in EVENT_NAMES if name != "node.alarm"]
 REFUND_SECONDS = 7 * 24 * 3600
 """How long the payment of a refund is watched at a time; the periodic task follows it after that."""
 LATE = timedelta(days=30)
-"""How long after its deadline an attempt is still looked at now and then."""
+"""How long the feed is read for an attempt after its deadline and after each news of it, and a note is followed."""
 MOST_NOTES = 20
 """How many notes an attempt has at most: everybody can send further transfers under its reference."""
 MOST_DEPTH = 2**31 - 1
@@ -97,6 +97,8 @@ def begin(
         payment_uri=made.payment_uri,
         checkout_url=checkout_url,
         pay_until=pay_until,
+        look_at=now() if pay_until is None else pay_until,
+        follow_until=None if pay_until is None else pay_until + LATE,
     )
     if quote is not None:
         attempt.price, attempt.currency, attempt.rate = quote.price, quote.currency, quote.rate
@@ -194,16 +196,20 @@ def record(
         if row.revision != attempt.revision:
             return "overtaken"
         row.revision += 1
-        settled = payment.settled
+        # After what the feed has told, one that is behind it may not know the payment, or not that it is undone.
+        current = payment.synced is True and payment.tip is not None and payment.tip.height >= row.told_height
+        settled = current and payment.settled
         state = State.CONFIRMING if payment.state is State.CONFIRMED and not settled else payment.state
         row.state, row.txid = state.value, payment.txid or row.txid
         row.depth = min(payment.confirmations, MOST_DEPTH) if payment.canonical else 0
         row.height = payment.block_height
-        if payment.synced is True:
+        if current:
             conclude(row, settled)
             if sent is not None:
                 note_transfers(row, sent, sent_back or {})
-        row.look_at = next_look(row)
+        row.look_at = next_look(row) if current else now() + timedelta(minutes=1)
+        if row.refund_id is None:
+            row.follow_until = max(row.follow_until or now(), now() + LATE)
         row.save()
     if row.notes.filter(kind="no-places", state=Note.OPEN).exists():
         execute_created_refunds(row.order)
@@ -211,7 +217,7 @@ def record(
 
 
 def next_look(row: Attempt) -> datetime | None:
-    """When to ask again about a payment of which events may be lost; None for never."""
+    """When to ask again although nothing gives a reason to; None for never."""
     told = row.open_transfers().last()
     moments = [next_look_at_payment(row), None if told is None else next_look_at_note(told)]
     return min((moment for moment in moments if moment is not None), default=None)
@@ -226,19 +232,16 @@ def next_look_at_note(told: Note) -> datetime | None:
 
 
 def next_look_at_payment(row: Attempt) -> datetime | None:
-    """When to ask again about the payment itself; None for never."""
+    """When to ask again about the payment itself; None for never.
+
+    The feed of the shop's address tells of payments, but not when a deadline is over. Refunds go to other addresses.
+    """
     time = now()
-    if row.undone or row.state in (State.PENDING, State.CONFIRMING):
-        return time + timedelta(minutes=1)
-    if row.state == State.CONFIRMED:
+    if row.refund_id is not None:
         # As long as the node watches it for a reorganisation.
-        deep = row.depth >= row.confirmations + max(2 * row.confirmations, 30)
+        deep = row.state == State.CONFIRMED and row.depth >= row.confirmations + max(2 * row.confirmations, 30)
         return None if deep else time + timedelta(minutes=10)
-    if row.refund is not None:
-        return time + timedelta(minutes=10)
-    if row.pay_until is None or time < row.pay_until + timedelta(minutes=5):
-        return time + timedelta(minutes=1)
-    return time + timedelta(hours=6) if time < row.pay_until + LATE else None
+    return row.pay_until if row.state == State.UNPAID and row.pay_until > time else None
 
 
 # What follows from it
@@ -377,16 +380,18 @@ def covering(refunds: Sequence[ReceivedTransfer], owed: int) -> ReceivedTransfer
 
 def note(row: Attempt, kind: str, transfer: ReceivedTransfer | None = None, *, state: str = Note.OPEN) -> bool:
     """Tell staff once: in the log of the order, by a notification, and by the date on which they follow the order up."""
-    txid, amount, sender = row.txid or "", row.amount, None
+    txid, amount, sender, height = row.txid or "", row.amount, None, None
     if transfer is not None:
-        txid, amount, sender = transfer.txid, transfer.amount, transfer.sender
+        txid, amount, sender, height = transfer.txid, transfer.amount, transfer.sender, transfer.block_height
         if row.notes.count() >= MOST_NOTES and not row.notes.filter(kind=kind, txid=txid).exists():
             return False
     made, told = Note.objects.get_or_create(
-        attempt=row, kind=kind, txid=txid, defaults={"amount": amount, "sender": sender, "state": state}
+        attempt=row, kind=kind, txid=txid, defaults={"amount": amount, "sender": sender, "state": state, "height": height}
     )
     if made.state == Note.WITHDRAWN:
         made.state, told = state, True
+    if told or made.height != height:
+        made.height = height
         made.save()
     if told:
         order = row.order

@@ -3,7 +3,7 @@
 from django.db import models
 from django.utils.timezone import now
 from django.utils.translation import gettext_lazy as _
-from pretix.base.models import Order, OrderPayment, OrderRefund
+from pretix.base.models import Event, Order, OrderPayment, OrderRefund
 from svc_pay import Network, Order as Terms, State
 
 
@@ -51,10 +51,18 @@ class Attempt(models.Model):
     asked = models.DateTimeField(default=now)
     """When an open page has made pretix ask the node."""
     look_at = models.DateTimeField(null=True, db_index=True, default=now)
-    """When the periodic task asks the node next, in case an event was lost; null for never."""
+    """When the periodic task asks the node next; null if only an event, an open page or the feed gives a reason to."""
+    told_height = models.BigIntegerField(default=0)
+    """The tip with which the feed has given the newest reason: a node that is behind it cannot know that."""
+    follow_until = models.DateTimeField(null=True, db_index=True)
+    """Until when the feed of the recipient is read for a payment; null for a refund, which goes to the buyer."""
 
     class Meta:
         ordering = ("pk",)
+        indexes = (
+            models.Index(fields=("recipient", "state"), name="svc_pay_recipient_state"),
+            models.Index(fields=("recipient", "height"), name="svc_pay_recipient_height"),
+        )
 
     def terms(self, network: Network | None) -> Terms:
         """What is to be paid, from the shop's own records."""
@@ -68,6 +76,26 @@ class Attempt(models.Model):
     def wrong_amounts(self) -> models.QuerySet:
         """The notes about other amounts than that of the attempt, which were not sent back."""
         return self.open_transfers().exclude(kind="duplicate")
+
+
+class Feed(models.Model):
+    """Up to where an event has read the feed of an address that its buyers pay to.
+
+    No two events share one, not even for the same address: each has its own node, which only its organizer trusts.
+    """
+
+    event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="svc_pay_feeds")
+    recipient = models.CharField(max_length=128)
+    place = models.TextField(blank=True)
+    """The text of a Place of the client; empty before the first answer."""
+
+    class Meta:
+        unique_together = (("event", "recipient"),)
+
+    @property
+    def attempts(self) -> models.QuerySet:
+        """Those that are paid to the address."""
+        return Attempt.objects.filter(order__event=self.event_id, recipient=self.recipient, payment__isnull=False)
 
 
 class Note(models.Model):
@@ -99,6 +127,8 @@ class Note(models.Model):
     txid = models.CharField(max_length=64)
     amount = models.BigIntegerField()
     sender = models.CharField(max_length=128, null=True)
+    height = models.BigIntegerField(null=True)
+    """Of the block with the transfer."""
     state = models.CharField(max_length=16, default=OPEN)
     back_txid = models.CharField(max_length=64, null=True)
     """The transfer that sends the coins back; null without one."""

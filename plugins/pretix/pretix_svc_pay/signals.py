@@ -26,6 +26,7 @@ from .attempts import (
     IDENTIFIER, LOG_NOTE, LOG_SETTLED_AGAIN, LOG_UNDONE,
     execute_created_refunds, look, put_off,
 )
+from .feeds import feeds_of, read
 from .models import Attempt, Note
 from .node import node
 
@@ -43,30 +44,43 @@ def register_payment_provider(sender, **kwargs):
 
 @receiver(periodic_task, dispatch_uid="pretix_svc_pay_periodic")
 def look_at_attempts(sender, **kwargs):
-    """Make good what an event should have told: ask the node about each attempt that is due."""
+    """Make good what an event should have told."""
     with scopes_disabled():
-        due = Attempt.objects.filter(look_at__lte=now()).select_related("order__event__organizer").order_by("look_at")
-        by_event = {}
-        for attempt in due[:AT_ONCE]:
-            by_event.setdefault(attempt.order.event, []).append(attempt)
-        for event, attempts in by_event.items():
-            provider = event.get_payment_providers(cached=True).get(IDENTIFIER)
-            if provider is None:  # The plugin was disabled for the event.
-                put_off(attempts, timedelta(hours=1))
-                continue
-            try:
-                with node(provider.settings) as client:
-                    for attempt in attempts:
-                        look_at_one(client, attempt)
-            except SvcPayError as error:
-                logger.warning("The node of %s cannot be asked about payments: %s", event.slug, error)
-                put_off(attempts, timedelta(minutes=1))
+        look_at_due(Attempt.objects.all())
         waiting = Order.objects.filter(
             refunds__state=OrderRefund.REFUND_STATE_CREATED, refunds__provider=IDENTIFIER,
             refunds__svc_pay_attempt__isnull=True, refunds__created__lte=now() - timedelta(minutes=1),
         )
         for order in waiting.distinct():
             execute_created_refunds(order)
+
+
+def look_at_due(every):
+    """Read the feeds for these attempts, and ask the node about each attempt that a feed or the clock has made due."""
+    for event, recipient in feeds_of(every):
+        provider = event.get_payment_providers(cached=True).get(IDENTIFIER)
+        if provider is not None:
+            try:
+                with node(provider.settings) as client:
+                    read(client, event, recipient)
+            except (LockTimeoutException, OperationalError, SvcPayError) as error:  # The next run repeats it.
+                logger.warning("The feed of %s for %s cannot be read: %s", recipient, event.slug, error)
+    due = every.filter(look_at__lte=now()).select_related("order__event__organizer").order_by("look_at")
+    by_event = {}
+    for attempt in due[:AT_ONCE]:
+        by_event.setdefault(attempt.order.event, []).append(attempt)
+    for event, attempts in by_event.items():
+        provider = event.get_payment_providers(cached=True).get(IDENTIFIER)
+        if provider is None:  # The plugin was disabled for the event.
+            put_off(attempts, timedelta(hours=1))
+            continue
+        try:
+            with node(provider.settings) as client:
+                for attempt in attempts:
+                    look_at_one(client, attempt)
+        except SvcPayError as error:
+            logger.warning("The node of %s cannot be asked about payments: %s", event.slug, error)
+            put_off(attempts, timedelta(minutes=1))
 
 
 def look_at_one(client, attempt):

@@ -16,7 +16,8 @@ from pretix.base.models import Order
 from pretix.base.services.locking import LockTimeoutException
 from pretix.control.views.event import PaymentProviderSettings
 from svc_pay import (
-    InvalidAnswer, InvalidInput, InvalidSignature, SvcPayError, WatchEvent,
+    InvalidAnswer, InvalidInput, InvalidSignature, State, SvcPayError,
+    WatchEvent,
 )
 
 from .attempts import IDENTIFIER, look, take
@@ -82,7 +83,7 @@ class StateView(View):
         provider = request.event.get_payment_providers(cached=True).get(IDENTIFIER)
         # Marks the moment in the same statement, so that many pages at once ask the node once.
         stale = Attempt.objects.filter(pk=attempt.pk, asked__lte=now() - FRESH)
-        if provider is not None and attempt.look_at is not None and stale.update(asked=now()):
+        if provider is not None and attempt.state != State.CONFIRMED and stale.update(asked=now()):
             try:
                 with node(provider.settings) as client:
                     look(client, attempt)

@@ -230,6 +230,11 @@ def callbacks(database):
 
 
 def periodic(shop):
-    """What pretix's cron job does for this plugin when all attempts of a shop are due."""
+    """What pretix's cron job does for the attempts of a shop."""
+    signals.look_at_due(Attempt.objects.filter(order__event=shop.event))
+
+
+def later(shop):
+    """The same when the time has come to look at each of them that has one."""
     Attempt.objects.filter(order__event=shop.event, look_at__isnull=False).update(look_at=now())
-    signals.look_at_attempts(None)
+    periodic(shop)

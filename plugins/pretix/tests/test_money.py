@@ -24,7 +24,7 @@ from svc_pay import Client, NodeUnreachable, ReceivedTransfer, refund_reference
 from pretix_svc_pay import attempts, payment as provider, signals
 from pretix_svc_pay.models import Attempt, Note
 
-from .conftest import PASSWORD, periodic
+from .conftest import PASSWORD, later, periodic
 from .running import ORGANIZER, wait_until
 
 
@@ -248,12 +248,12 @@ def test_a_refund_for_an_event_without_the_plugin_waits(shop):
     OrderRefund.objects.filter(pk=refund.pk).update(created=now() - timedelta(minutes=2))
     shop.event.plugins = ""
     shop.event.save()
-    periodic(shop)
+    signals.look_at_attempts(None)
     refund.refresh_from_db()
     assert refund.state == "created"
     shop.event.plugins = "pretix_svc_pay"
     shop.event.save()
-    periodic(shop)
+    signals.look_at_attempts(None)
     refund.refresh_from_db()
     assert refund.state == "transit"
 
@@ -267,12 +267,12 @@ def test_a_note_ends_when_the_coins_are_sent_back(shop, devnet):
     assert f"svc wallet refund {txid} --confirmations 3" in shop.staff().get(page).content.decode()
     sender = attempt.notes.get().sender
     back = devnet.pay(sender, attempt.amount, refund_reference(attempt.reference, txid), key=ORGANIZER)
-    periodic(shop)
+    later(shop)
     shown = shop.staff().get(page).content.decode()
     assert "do not pay twice" in shown
     assert f"svc wallet refund {txid}" not in shown
     devnet.mine()
-    periodic(shop)
+    later(shop)
     note = attempt.notes.get()
     assert (note.state, note.back_txid) == ("done", back)
     assert f"the transfer {back} in block {note.back_height}" in shop.staff().get(page).content.decode()
