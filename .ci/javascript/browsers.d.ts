@@ -9,3 +9,6 @@ declare class BarcodeDetector {
 declare var trustedTypes:
   | { createPolicy(name: string, rules: { createScriptURL(url: string): string }): { createScriptURL(url: string): object } }
   | undefined;
+
+/** Swagger UI, which the page of the API reference loads beside its own script. */
+declare function SwaggerUIBundle(options: object): object;

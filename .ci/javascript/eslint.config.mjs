@@ -6,7 +6,7 @@ import globals from "globals";
 export default [
   js.configs.recommended,
   {
-    languageOptions: { sourceType: "module", globals: { ...globals.browser, BarcodeDetector: "readonly" } },
+    languageOptions: { sourceType: "module", globals: { ...globals.browser, BarcodeDetector: "readonly", SwaggerUIBundle: "readonly" } },
     linterOptions: { reportUnusedDisableDirectives: "error" },
     rules: { "no-unused-vars": ["error", { varsIgnorePattern: "^_$", argsIgnorePattern: "^_$" }] },
   },

@@ -47,10 +47,7 @@ class ThreadPools:
     callbacks: ThreadPoolService
     """Looks up the names of callbacks, apart from those of peers, so that no peer can delay a callback."""
     files: ThreadPoolService
-    """Four threads for files: one each for the known peers, a backup, a snapshot, and the metrics of the process.
-
-    One of them draws the API reference, once.
-    """
+    """Four threads for files: one each for the known peers, a backup, a snapshot, and the metrics of the process."""
 
     def all(self) -> list[ThreadPoolService]:
         """Every pool."""

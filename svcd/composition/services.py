@@ -454,12 +454,10 @@ class NodeServices:
                 self.reload.config.pages.only,
                 self.reload.config.pages.shop_names,
             ),
-            origin=own_origin(config),
             public_url=config.http.public_url,
             work_rate=self._work_rate,
             on_demand=config.participation.on_demand,
             every=config.participation.every,
-            worker=self._base.pools.files,
         )
         return pages_resource(sources, page_hosts(config))
 

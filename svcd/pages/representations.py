@@ -41,6 +41,8 @@ class Negotiated:
     content_type: bytes
     headers: Headers = ()
     revalidated: bool = field(default=False, kw_only=True)
+    packed: bytes = field(default=b"", kw_only=True)
+    """The content by gzip, if it is at hand."""
     _vary: bytes = field(init=False)
     _plain: _Representation = field(init=False)
     _gzipped: _Representation = field(init=False)
@@ -55,7 +57,7 @@ class Negotiated:
 
     @_gzipped.default
     def _compressed(self) -> _Representation:
-        return _Representation(compressed(self.content), GZIP)
+        return _Representation(self.packed or compressed(self.content), GZIP)
 
     def respond(self, request: IncomingRequest) -> Response:
         """The response to ``request``."""

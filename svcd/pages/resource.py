@@ -1,6 +1,6 @@
 """The one resource behind every path outside of ``/rpc`` and ``/p2p``: routes to a page or a file, errors in HTML."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import Any, Final, NoReturn
 from urllib.parse import quote, unquote_to_bytes
@@ -8,7 +8,6 @@ from urllib.parse import quote, unquote_to_bytes
 from attrs import evolve, frozen
 from twisted.web.resource import Resource
 
-from svcd.pages.api_reference import ApiReferencePage
 from svcd.pages.checkout import CheckoutPage
 from svcd.pages.error_pages import error_page
 from svcd.pages.expectation import script_timing
@@ -23,7 +22,7 @@ from svcd.pages.representations import GZIP, Negotiated, compressed, takes_gzip
 from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM, SECURITY_HEADERS_WITH_WORKER
 from svcd.pages.search import SearchPage
 from svcd.pages.sources import Sources
-from svcd.pages.static_files import ScriptedPages, StaticPage, static_files
+from svcd.pages.static_files import ApiReferencePage, SandboxedPage, ScriptedPages, StaticPage, static_files
 from svcd.pages.texts import Catalogue, Catalogues, Message, load
 from svcd.web.api import Presentation, SiteContext
 from svcd.web.request import IncomingRequest
@@ -35,9 +34,7 @@ from svcd.web.slow_path import Request
 # mypy: allow-untyped-calls
 # ruff: noqa: N815
 
-Describe = Callable[[], Mapping[str, object]]
-"""Makes the OpenAPI document of the site."""
-PagesMaker = Callable[[SiteContext, Describe], Resource]
+PagesMaker = Callable[[SiteContext], Resource]
 _PAGES: Final = (
     OverviewPage,
     BlockPage,
@@ -77,13 +74,9 @@ def pages_resource(sources: Sources, hosts: PageHosts | None, catalogues: Catalo
     files, texts = static_files(), catalogues or load(unit=sources.params.unit)
     layout = Layout(sources.params, sources.peers, url=files.url)
     scripted = ScriptedPages(layout, files, sources.links, script_timing(sources))
-    pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), scripted, files]
-
-    def made(site: SiteContext, describe: Describe) -> Resource:
-        reference = ApiReferencePage(layout, texts.choose(b""), describe, sources.worker, sources.origin)
-        return PagesResource([*pages, reference], layout=layout, catalogues=texts, site=site, hosts=hosts)
-
-    return made
+    made = [page(sources) for page in _PAGES]
+    pages = [*made, QrCodeRoute(sources.params), scripted, ApiReferencePage(files), files]
+    return partial(PagesResource, pages, layout=layout, catalogues=texts, hosts=hosts)
 
 
 class PagesResource(Resource):
@@ -94,10 +87,10 @@ class PagesResource(Resource):
     def __init__(
         self,
         pages: Iterable[object],
+        site: SiteContext,
         *,
         layout: Layout,
         catalogues: Catalogues,
-        site: SiteContext,
         hosts: PageHosts | None,
     ) -> None:
         super().__init__()
@@ -139,9 +132,9 @@ class PagesResource(Resource):
         return self._catalogues.choose(b",".join(lines))
 
     def _rendered(
-        self, request: IncomingRequest, answer: Page | CachedPage | StaticPage | Negotiated | Response
+        self, request: IncomingRequest, answer: Page | CachedPage | StaticPage | SandboxedPage | Negotiated | Response
     ) -> Response:
-        if isinstance(answer, Negotiated):
+        if isinstance(answer, Negotiated | SandboxedPage):
             return _with_headers(SECURITY_HEADERS, answer.respond(request))
         if isinstance(answer, Response):
             return _with_headers(SECURITY_HEADERS, answer)

@@ -158,6 +158,15 @@ WALLET_HEADERS: Final[Headers] = (
 """The wallet may start a worker, and use the camera, to scan payment links."""
 WORKER_HEADERS: Final[Headers] = ((b"Content-Security-Policy", _WORKER_POLICY),)
 """A worker computes Argon2id in WebAssembly, and loads nothing."""
+REFERENCE_HEADERS: Final[Headers] = ((b"Cross-Origin-Opener-Policy", b"unsafe-none"), (b"Cache-Control", b"no-cache"))
+"""Of the API reference, beside :func:`sandbox`.
+
+A document in a sandbox can have no opener policy
+(https://html.spec.whatwg.org/multipage/browsing-the-web.html#create-navigation-params-by-fetching).
+"""
+SANDBOXED_HEADERS: Final[Headers] = ((b"Cross-Origin-Resource-Policy", b"cross-origin"),)
+"""Of the files that the API reference loads."""
+_NAMED_HOST: Final = re.compile(rb"[A-Za-z0-9.-]+(?::[0-9]+)?")
 
 VARY: Final = (b"Vary", b"Accept-Language")
 """Of every page, whose language depends on that of the client."""
@@ -167,3 +176,20 @@ SECURITY_HEADERS_WITH_FORM: Final[Headers] = ((b"Content-Security-Policy", _POLI
 """For pages with the search form."""
 SECURITY_HEADERS_WITH_WORKER: Final[Headers] = ((b"Content-Security-Policy", POLICY_WITH_WORKER), *_COMMON)
 """For pages without the search form that start a worker."""
+
+
+def sandbox(host: bytes) -> tuple[bytes, bytes]:
+    """The policy of the API reference at ``host``.
+
+    It runs a large script that is not ours, so it has an origin of its own, and nothing of the wallet's. For WebKit
+    ``'self'`` is that origin, too, where the script asks for something, hence the host.
+    """
+    asked = b"'self'"
+    if _NAMED_HOST.fullmatch(host):
+        asked += b" http://%b https://%b" % (host, host)
+    return (
+        b"Content-Security-Policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src %b; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        b"sandbox allow-scripts allow-popups allow-popups-to-escape-sandbox allow-downloads" % asked,
+    )

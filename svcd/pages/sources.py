@@ -12,7 +12,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_canonical_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.commerce.payment_lookup import PaymentLookup
-from svcd.interfaces import Clock, Worker, milliseconds
+from svcd.interfaces import Clock, milliseconds
 from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import Mempool, MempoolEntry
 from svcd.node.network_view import NetworkObserver
@@ -53,8 +53,6 @@ class Sources:
     serves_peers: bool
     """Whether the ``/p2p`` routes are on the same site as the pages."""
     links: LinkPolicySource
-    origin: str
-    """The URL of this node that examples of requests have, without a path."""
     public_url: str
     """The URL at which others reach this node; "" for none."""
     work_rate: Callable[[], WorkRate | None]
@@ -63,8 +61,6 @@ class Sources:
     """Whether this node makes blocks on demand, and by itself only if ``every`` says so."""
     every: int
     """The seconds between the blocks that it makes besides; 0 if it makes none."""
-    worker: Worker
-    """Draws what takes longer than the reactor may be held up."""
     recent: RecentBlocks = field(init=False)
 
     @recent.default

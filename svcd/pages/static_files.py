@@ -4,6 +4,7 @@ A browser may keep a file with such a name for ever and never ask again. Every f
 it is served as it is in the folder ``static`` (docs/pages.md "Files").
 """
 
+import gzip
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -13,19 +14,31 @@ from importlib import resources
 from string import ascii_lowercase
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from svcd.chain.params import DEFAULT_UNIT
 from svcd.pages.bundles import bundle, imported_modules, static_page, style_sheet
 from svcd.pages.layout import Layout
 from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.representations import Negotiated
-from svcd.pages.routes import FILE_NAME, HTML, VARY, WALLET_HEADERS, WORKER_HEADERS, page
+from svcd.pages.routes import (
+    FILE_NAME,
+    HTML,
+    REFERENCE_HEADERS,
+    SANDBOXED_HEADERS,
+    VARY,
+    WALLET_HEADERS,
+    WORKER_HEADERS,
+    page,
+    sandbox,
+)
 from svcd.pages.texts import SCRIPT, Catalogue, in_script
-from svcd.web.responses import NO_ROUTE, Cached, Headers, HttpError
+from svcd.web.request import IncomingRequest
+from svcd.web.responses import NO_ROUTE, Cached, Headers, HttpError, Response
 
 _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
     ".css": b"text/css; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
     ".mjs": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
     ".txt": b"text/plain; charset=utf-8",
@@ -34,15 +47,20 @@ _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
 """Browsers run a module only with a JavaScript type, and ``nosniff`` forbids them to guess it."""
 PAGE: Final = "wallet.html"
 TILL_PAGE: Final = "till.html"
+REFERENCE_PAGE: Final = "reference.html"
 WORD_LIST: Final = "bip39-english.txt"
 WORKERS: Final = ("light-worker.mjs", "proof-worker.mjs")
 ICON: Final = "icon.svg"
+SANDBOXED: Final = ("swagger-ui-bundle.js", "swagger-ui.css", "reference.mjs", "reference.css", ICON)
+"""What the API reference loads."""
 WALLET_SCRIPT: Final = "wallet-script"
 """The section of the texts that the scripts of the wallet need, and those of the till."""
 TILL_SCRIPT: Final = "till-script"
 """The section of the texts that only the scripts of the till need."""
 _NO_DATA: Final = '<script type="application/json" id="site-data">{}</script>'
 _PREFIX: Final = "/static/"
+_GZ: Final = ".gz"
+"""What is large and of others is in the folder compressed: that would take a tenth of a second at each start."""
 _DRAWN_LETTER: Final = re.compile(rb"<path .*/>")
 _LETTER: Final = (
     b'<text x="16" y="23" text-anchor="middle" font-family="sans-serif" font-weight="bold" font-size="20" '
@@ -67,10 +85,12 @@ class StaticFiles:
         folder = resources.files("svcd.pages")
         words = (resources.files("mnemonic") / "wordlist" / "english.txt").read_bytes()
         files = {file.name: file.read_bytes() for file in (folder / "static").iterdir()}
+        self._packed = {name.removesuffix(_GZ): files.pop(name) for name in list(files) if name.endswith(_GZ)}
+        files |= {name: gzip.decompress(data) for name, data in self._packed.items()}
         self._sources = files | _letter_icons(files[ICON]) | {WORD_LIST: words}
         self._modules = {name: data.decode() for name, data in self._sources.items() if name.endswith(".mjs")}
         self._pages = {page.name: page.read_bytes() for page in folder.iterdir() if page.name.endswith(".html")}
-        self._served = {name: _negotiated(name, data, _PLAIN) for name, data in self._sources.items()}
+        self._served = {name: self._negotiated(name, data, _PLAIN) for name, data in self._sources.items()}
         self._urls: dict[str, str] = {}
         imported = {name for module in self._modules.values() for name in imported_modules(module)}
         for name in self._sources:
@@ -91,10 +111,10 @@ class StaticFiles:
         Neither a bundle nor a style sheet has comments there.
         """
         if name not in self._urls:
-            data = self._linked(self._to_run(name))
+            data = self._sources[name] if name in self._packed else self._linked(self._to_run(name))
             stem, _, ending = name.rpartition(".")
             hashed = f"{stem}.{sha256(data).hexdigest()[:16]}.{ending}"
-            self._served[hashed] = _negotiated(name, data, _HASHED)
+            self._served[hashed] = self._negotiated(name, data, _HASHED)
             self._urls[name] = _PREFIX + hashed
         return self._urls[name]
 
@@ -121,6 +141,11 @@ class StaticFiles:
                     waiting.append(found[path])
         return found
 
+    def _negotiated(self, name: str, data: bytes, headers: Headers) -> Negotiated:
+        policy = WORKER_HEADERS if name in WORKERS else SANDBOXED_HEADERS if name in SANDBOXED else ()
+        kind = _CONTENT_TYPES["." + name.rpartition(".")[2]]
+        return Negotiated(data, kind, (*policy, *headers), revalidated=True, packed=self._packed.get(name, b""))
+
     def _linked(self, data: bytes) -> bytes:
         """``data`` in which every quoted path of a file is the one that changes with the file's content."""
         return _REFERENCE.sub(lambda match: b'"%b"' % self.url(match[1].decode()).encode(), data)
@@ -138,12 +163,6 @@ def _letter_icons(icon: bytes) -> dict[str, bytes]:
 def static_files() -> StaticFiles:
     """The files, which are compressed only once for all sites of a process."""
     return StaticFiles()
-
-
-def _negotiated(name: str, data: bytes, headers: Headers) -> Negotiated:
-    policy = WORKER_HEADERS if name in WORKERS else ()
-    kind = _CONTENT_TYPES["." + name.rpartition(".")[2]]
-    return Negotiated(data, kind, (*policy, *headers), revalidated=True)
 
 
 def wallet_html(template: str, catalogue: Catalogue, data: str = "{}", *more: str) -> bytes:
@@ -207,3 +226,29 @@ class ScriptedPages:
     def till(self) -> StaticPage:
         """Answer GET /till/."""
         return StaticPage(self._till.in_language)
+
+
+@frozen
+class SandboxedPage:
+    """A page whose policy names the host at which it was asked for."""
+
+    _page: Negotiated
+
+    def respond(self, request: IncomingRequest) -> Response:
+        """The response to ``request``."""
+        host = (request.requestHeaders.getRawHeaders(b"Host") or [b""])[0]
+        response = self._page.respond(request)
+        return evolve(response, headers=(sandbox(host), *response.headers))
+
+
+class ApiReferencePage:
+    """The reference of the HTTP interface, which Swagger UI makes in the browser of the node's OpenAPI document."""
+
+    def __init__(self, files: StaticFiles) -> None:
+        html = files.html(REFERENCE_PAGE).encode("utf-8")
+        self._page = SandboxedPage(Negotiated(html, HTML, REFERENCE_HEADERS, revalidated=True))
+
+    @page("/reference/", "The reference of the HTTP interface", cost=1)
+    def reference(self) -> SandboxedPage:
+        """Answer GET /reference/."""
+        return self._page

@@ -82,14 +82,17 @@ for people and may change; the statuses do not.
 
 **Requests.** Methods and paths are case-sensitive, and paths have no slash at the end. A body is a JSON object, \
 whatever its `Content-Type`, and an unknown member in it is an error. An unknown parameter in a query is ignored, and \
-a known one must not be repeated.
+a known one must not be repeated. HEAD is answered wherever GET is, and OPTIONS on every path under `/rpc`.
 
 **Numbers.** Heights, slots, nonces, times and amounts in base units are strings of decimal digits, at most \
 9007199254740991 (2^53 - 1). Counts are JSON numbers. One coin is 10^8 base units. Members whose names end in `Svc` \
 are amounts in coins. Times are in milliseconds since 1970-01-01 UTC, unless a name says seconds. Hex is in lower case.
 
 **Rates.** A client may make so many requests a second of each kind: `read`, `broadcast`, `proofs`, `webhooks` and \
-`p2p`. Each route says which rate it counts towards, and as how many requests. Beyond the rate the answer is 429."""
+`p2p`. Each route says which rate it counts towards, and as how many requests. Beyond the rate the answer is 429.
+
+**Examples** are invented. Addresses, keys, hashes, ids and signatures in them are placeholders: they repeat where \
+real ones differ, and no signature is valid."""
 
 
 def public_document(routes: Iterable[Route], narrowed: Mapping[str, Schema]) -> dict[str, object]:
@@ -277,22 +280,18 @@ class SiteFactory:
         public: PublicSite,
         *,
         peers: Iterable[object] = (),
-        pages: Callable[[SiteContext, Callable[[], Mapping[str, object]]], Resource] | None = None,
+        pages: Callable[[SiteContext], Resource] | None = None,
     ) -> Site:
         """``routes`` and their OpenAPI document under ``/rpc``, ``peers`` under ``/p2p``, ``pages`` elsewhere.
 
-        ``pages`` gets what all routes of the site share, and a function that makes that document, in any thread.
+        ``pages`` gets what all routes of the site share.
         """
         context = self._context(public.limiter)
         rpc, p2p = KleinApi("/rpc", context, shared=True), KleinApi("/p2p", context)
-
-        def describe() -> Mapping[str, object]:
-            return public_document(rpc.routes + p2p.routes, self.narrowed)
-
-        described = OpenApiRoute(describe)
+        described = OpenApiRoute(lambda: public_document(rpc.routes + p2p.routes, self.narrowed))
         rpc.add(*routes, CatalogRoute(lambda: rpc.routes), described)
         p2p.add(*peers)
-        root: Any = Branch(pages(context, describe) if pages else None)
+        root: Any = Branch(pages(context) if pages else None)
         root.putChild(b"p2p", p2p)
         root.putChild(b"rpc", rpc)
         return self._site(root, public, context)

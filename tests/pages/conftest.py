@@ -8,10 +8,8 @@ from attrs import define, evolve, field, frozen
 
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
-from svcd.interfaces import Worker
 from svcd.node.network_view import NetworkView, NoPeers
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
-from svcd.node.threads import InlineWorker
 from svcd.node.work_rate import WorkRate
 from svcd.pages.link_policy import LinkPolicy, LinkPolicySource
 from svcd.pages.resource import PageHosts, pages_resource
@@ -97,7 +95,6 @@ def show(
     serves_peers: bool = False,
     catalogues: Catalogues | None = None,
     links: LinkPolicySource = LinkPolicy,
-    worker: Worker | None = None,
     public_url: str = "",
     work_rate: Callable[[], WorkRate | None] = lambda: None,
     on_demand: bool = False,
@@ -123,12 +120,10 @@ def show(
         clock=clock,
         serves_peers=serves_peers,
         links=links,
-        origin="http://127.0.0.1:18645",
         public_url=public_url,
         work_rate=work_rate,
         on_demand=on_demand,
         every=every,
-        worker=worker or InlineWorker(),
     )
     routes = [
         ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=node.status, clock=clock),

@@ -55,7 +55,7 @@ class Document(HTMLParser):
         self.ids += [found["id"]] if "id" in found else []
         if tag == "script":
             data = found.get("type") == "application/json" and found.get("id") in ("texts", "site-data")
-            assert found.keys() == {"type", "src"} or data
+            assert found.keys() in ({"type", "src"}, {"defer", "src"}) or data
         assert tag != "style"
         if tag not in VOID:
             hidden = "hidden" in found or tag in ("template", "noscript")

@@ -37,7 +37,6 @@ WITHOUT_FORM = [
     PAY,
     *WITH_WORKER,
     "/till/",
-    "/reference/",
     "/pay",
     f"/qr.svg?data={FAUCET}",
     "/static/style.css",
@@ -246,6 +245,7 @@ FILES = [
     ("style.css", "text/css; charset=utf-8"),
     ("checkout.mjs", "text/javascript; charset=utf-8"),
     ("icon.svg", "image/svg+xml"),
+    ("swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
     ("bip39-english.txt", "text/plain; charset=utf-8"),
 ]
 FOR_EVER = "public, max-age=31536000, immutable"

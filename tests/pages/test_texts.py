@@ -201,7 +201,7 @@ DETAILS = {
     ]
 }
 """They say in English what is wrong with an answer or a proof; the pages say it in a sentence of their own."""
-NAMES = {"Mainnet", "Devnet", "Problem", "Ed25519", "svc devnet faucet"}
+NAMES = {"Mainnet", "Devnet", "Problem", "Ed25519", "svc devnet faucet", "(prefers-color-scheme: dark)"}
 
 
 def test_scripts_have_no_texts_of_their_own() -> None:
