@@ -15,7 +15,7 @@ from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import Workspace, consensus_root, point_after, touched
 from svcd.node.chain_view import ChainView
-from svcd.node.fee_histogram import block_room
+from svcd.node.fee_rates import block_room
 from svcd.node.mempool import MempoolEntry
 
 EXPIRY_MARGIN_SECONDS: Final = 600

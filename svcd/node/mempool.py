@@ -22,7 +22,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import check_minimums
 from svcd.limits import MEMPOOL_FLOOD, limit
-from svcd.node.fee_histogram import RATE_SCALE, FeeHistogram, fee_for_rate
+from svcd.node.fee_rates import RATE_SCALE, fee_for_rate
 
 MAX_PER_SENDER: Final = limit(16, "nonces ahead of the account's", "nonces", MEMPOOL_FLOOD)
 """How many transfers of one sender may wait."""
@@ -235,8 +235,6 @@ class Mempool:
         self._evictions = EvictionQueue(self._is_last)
         self.returned: set[bytes] = set()
         """The txids of the entries that a reorganisation has brought back; for reading only."""
-        self.fees = FeeHistogram()
-        """All entries by fee rate; for reading only."""
         self._arrivals: list[MempoolEntry] | None = []
         """All entries in order of arrival, and some that have left; None if it must be built anew."""
 
@@ -304,15 +302,9 @@ class Mempool:
         queue = self._queues.get(sender)
         return () if queue is None else queue.entries
 
-    def block_rate(self, entry: MempoolEntry) -> int | None:
-        """The fee rate by which ``entry`` gets into a block: the least of it and of its sender's transfers before it.
-
-        None if it is behind a gap in the nonces.
-        """
-        line = self._queues[entry.transfer.sender].line
-        first = self._queues[entry.transfer.sender].account.nonce
-        before = line[: max(entry.transfer.nonce - first + 1, 0)]
-        return min(each.rate for each in before) if before and before[-1] is entry else None
+    def is_in_line(self, entry: MempoolEntry) -> bool:
+        """Whether a block could include ``entry`` with its sender's transfers before it; not behind a missing nonce."""
+        return entry in self._queues[entry.transfer.sender].line
 
     def floor(self, size: int) -> int | None:
         """The least fee with which a transfer of ``size`` bytes is let in: 0 while there is room.
@@ -450,7 +442,6 @@ class Mempool:
         if entry.returned:
             self.returned.add(transfer.txid)
         self.size += len(transfer.wire)
-        self.fees.add(entry.rate, size=len(transfer.wire), fee=transfer.fee)
         self._align(transfer.sender, queue)
 
     def follow_chain(
@@ -494,7 +485,6 @@ class Mempool:
             self.returned.discard(transfer.txid)
             queue.remove(entry)
             self.size -= len(transfer.wire)
-            self.fees.remove(entry.rate, size=len(transfer.wire), fee=transfer.fee)
         for sender, queue in senders.items():
             self._align(sender, queue)
         # Those that have left would stay in memory, and every query would pass them.

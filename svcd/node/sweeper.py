@@ -31,7 +31,7 @@ from svcd.chain.transaction import Draft, sign_transfer
 from svcd.chain.units import format_amount
 from svcd.interfaces import milliseconds
 from svcd.node.changes import ChainChange
-from svcd.node.fee_estimator import RECENT_BLOCKS, recent_fees, suggested_fee
+from svcd.node.fees import Fees
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
 from svcd.node.tasks import TaskGroup
@@ -124,7 +124,6 @@ class _SweepBasis:
     tip: bytes
     now: Account
     deep: Account
-    fees: Sequence[int]
 
 
 class Sweeper(Service):
@@ -216,7 +215,7 @@ class Sweeper(Service):
         if read.tip != self._chain_manager.tip.hash:
             # Committed and not published yet: the change that follows looks again.
             return Held.NOT_DEEP
-        fee = suggested_fee(self._transaction_pool.mempool, self._params, recent_fees(read.fees))
+        fee = Fees(self._chain_manager, self._transaction_pool.mempool).suggested()
         planned = plan_sweep(self._params, above=self._settings.above, now=read.now, deep=read.deep, fee=fee)
         # From here to the submission in one turn: a transfer that another program signs with the key comes before this
         # one, or finds it waiting.
@@ -287,7 +286,7 @@ class Sweeper(Service):
         # Where the blocks since then are not all here, as after a start from a snapshot, nothing counts as settled.
         known = height + 1 >= reader.prune_height()
         deep = reader.account_after(self._key, height) if known else None
-        return _SweepBasis(tip.hash, self._account(reader), deep or Account(), reader.newest_fees(RECENT_BLOCKS))
+        return _SweepBasis(tip.hash, self._account(reader), deep or Account())
 
     def _account(self, reader: ChainReader) -> Account:
         return reader.account(self._key) or Account()

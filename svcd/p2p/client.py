@@ -21,7 +21,7 @@ from svcd.chain.transaction import Known
 from svcd.interfaces import Worker
 from svcd.limits import ENDLESS_ANSWER, SIDE_BLOCKS, TOO_MANY_REQUESTS, limit
 from svcd.net.calls import CallKind
-from svcd.node.fee_estimator import LARGEST_TRANSFER
+from svcd.node.fee_rates import LARGEST_TRANSFER
 from svcd.p2p.call_budget import CallReason
 from svcd.p2p.handshake import Hello, HelloRefused, parse_hello
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerRequest, Transport

@@ -46,20 +46,15 @@ def seconds_top(maximum: int) -> int:
     return next((end for end in _SECONDS if end >= maximum), -(-maximum // 172_800) * 172_800)
 
 
-def bar_chart(series: Series, *, top: int, axis: Callable[[int], str], mark: int | None = None, faint: int = 0) -> str:
-    """Bars from 0 to ``top``, where they are cut off, with a line at ``mark``; ``axis`` writes a value at the axis.
-
-    The first ``faint`` bars are drawn in a fainter colour.
-    """
+def bar_chart(series: Series, *, top: int, axis: Callable[[int], str], mark: int | None = None) -> str:
+    """Bars from 0 to ``top``, where they are cut off, with a line at ``mark``; ``axis`` writes a value at the axis."""
     step = WIDTH / max(len(series.values), 1)
     drawn = []
     for index, value in enumerate(series.values):
         height = max(min(value, top) * HEIGHT / top, _MIN_BAR)
         bar = f"M{index * step:.6g} {HEIGHT}v-{height:.2f}h{step * _BAR:.6g}v{height:.2f}z"
         drawn.append(bar if value else "")
-    shapes = [_path("bars", "".join(drawn[faint:]))]
-    if faint:
-        shapes.append(_path("bars faint", "".join(drawn[:faint])))
+    shapes = [_path("bars", "".join(drawn))]
     if mark is not None:
         shapes.append(_path("mark", f"M0 {HEIGHT - mark * HEIGHT / top:.2f}H{WIDTH}"))
     return _figure(series, shapes, (axis(top), axis(top // 2), axis(0)), step)

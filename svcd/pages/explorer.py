@@ -10,7 +10,7 @@ from svcd.chain.block import Header
 from svcd.chain.transition import ChainPoint
 from svcd.chain.work import block_work
 from svcd.pages.error_pages import NotFound
-from svcd.pages.expectation import arrived, expected_of
+from svcd.pages.expectation import arrived
 from svcd.pages.html import (
     Content,
     amount,
@@ -273,8 +273,8 @@ class TransactionPage:
             pairs.append((message("explorer.block"), link(grouped(row.height), "block", str(row.height))))
             pairs.append((message("explorer.time"), instant_and_age(row.time, sources.now)))
         if row.entry is not None:
-            expected = tag("span", expected_of(sources, row.entry), data_fill="expected")
-            pairs.append((message("explorer.expected"), expected))
+            if not sources.mempool.is_in_line(row.entry):
+                pairs.append((message("explorer.block"), message("explorer.after-missing")))
             pairs.append((message("explorer.arrived"), arrived(row.entry, sources.now)))
         pairs += [
             (message("explorer.from"), copyable(sender, message("explorer.the-sender"), "address", sender)),

@@ -63,14 +63,6 @@ def about_time(seconds: int) -> Message:
     return message("frame.under-a-minute") if seconds < 60 else message("frame.minutes", count=count)
 
 
-def in_time(seconds: int) -> Message:
-    """A time to come, as :func:`about_time` says it: ``in about 12 minutes``."""
-    count, is_hours = _rounded_up(seconds)
-    if is_hours:
-        return message("explorer.in-hours", count=count)
-    return message("explorer.in-under-a-minute") if seconds < 60 else message("explorer.in-minutes", count=count)
-
-
 def time_left(seconds: int) -> Message:
     """What is left of a duration, as :func:`about_time` says it."""
     count, is_hours = _rounded_up(seconds)

@@ -11,7 +11,7 @@ from svcd.bounded_dict import BoundedDict
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount
 from svcd.chain.work import block_work
 from svcd.pages.charts import Series, bar_chart, line_chart, round_top, seconds_top, values_table
-from svcd.pages.expectation import next_block_card, next_blocks, suggested
+from svcd.pages.expectation import next_block_card
 from svcd.pages.html import (
     bare_amount,
     coins,
@@ -63,7 +63,7 @@ class OverviewPage:
             content=(
                 tag("h1", message("frame.explorer")),
                 stats(*self._stats(newest)),
-                next_block_card(sources, next_blocks(sources)),
+                next_block_card(sources),
                 section(
                     message("explorer.newest-blocks"),
                     news,
@@ -97,7 +97,7 @@ class OverviewPage:
                 grouped(len(sources.mempool)),
                 tag("a", message("explorer.mempool-link"), href="/mempool", class_="alone"),
             ),
-            stat(message("explorer.fee"), bare_amount(suggested(sources)), message("explorer.suggested")),
+            stat(message("explorer.fee"), bare_amount(sources.fees.suggested()), message("explorer.suggested")),
             stat(message("explorer.difficulty"), difficulty, message("explorer.attempts")),
             stat(
                 message("explorer.coins-issued"),

@@ -14,7 +14,6 @@ from svcd.chain.block import Header, parse_header
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
 from svcd.node.chain_manager import ChainManager
-from svcd.node.fee_estimator import RECENT_BLOCKS, RecentFees, recent_fees
 from svcd.store.chain_store import BlockFigures, ChainReader, StoredBlock
 from svcd.web.responses import Cached
 
@@ -81,7 +80,6 @@ class RecentBlocks:
         self._chain_manager = chain_manager
         self._params = chain_manager.params
         self._newest: Cached[NewestBlocks] = Cached()
-        self._fees: Cached[RecentFees] = Cached()
         self._figures: BoundedDict[bytes, BlockFigures] = BoundedDict(_REMEMBERED)
         self._asked_for: BoundedDict[bytes, BlockFigures] = BoundedDict(_REMEMBERED)
         """Of other blocks, so that these do not push out the newest."""
@@ -118,16 +116,6 @@ class RecentBlocks:
         if found is None:
             found = self._asked_for[block_hash] = self._chain_manager.reader.figures(block)
         return found
-
-    def fees(self) -> RecentFees:
-        """The fees in the newest blocks, as GET /rpc/fees gives them once all figures have been read."""
-        newest = self.newest()
-        blocks = newest.blocks[:RECENT_BLOCKS]
-        return self._fees.get((newest.tip.hash, self.revision), lambda: self._recent_fees(blocks))
-
-    def _recent_fees(self, blocks: Sequence[BlockRow]) -> RecentFees:
-        found = [figures for block in blocks if (figures := self.figures(block)) is not None]
-        return recent_fees(fee for figures in found for fee in figures.fees)
 
     def _read(self, reader: ChainReader, tip: ChainPoint) -> NewestBlocks:
         params = self._params

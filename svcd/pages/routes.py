@@ -69,8 +69,6 @@ BEFORE_ARRIVAL: Final = Field("before", HEIGHT_TYPE, "Show the transfers that ar
 FILE_NAME: Final = Field("name", Text(), "The name of a file.")
 SEARCH_TEXT: Final = Field("q", Text(convert=parse_search_text), "The text to search for.", default="")
 
-FEE: Final = Field("fee", Text(convert=parse_search_text), "Say when a transfer with this fee gets in.", default="")
-
 EXPECTED_RECIPIENT: Final = Field(
     "recipient", Text(convert=parse_search_text), "Compare the payments with this recipient.", default=""
 )

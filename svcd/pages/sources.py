@@ -14,6 +14,7 @@ from svcd.chain.transition import ChainPoint
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.interfaces import Clock, milliseconds
 from svcd.node.chain_manager import ChainManager
+from svcd.node.fees import Fees
 from svcd.node.mempool import Mempool, MempoolEntry
 from svcd.node.network_view import NetworkObserver
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
@@ -62,6 +63,11 @@ class Sources:
     every: int
     """The seconds between the blocks that it makes besides; 0 if it makes none."""
     recent: RecentBlocks = field(init=False)
+    fees: Fees = field(init=False)
+
+    @fees.default
+    def _fees(self) -> Fees:
+        return Fees(self.chain_manager, self.mempool)
 
     @recent.default
     def _recent_blocks(self) -> RecentBlocks:

@@ -2,25 +2,16 @@
 
 import json
 
-from twisted.internet.defer import DeferredLock
-
 from svcd.chain.address import decode_address
 from svcd.chain.encoding import MAX_INTEGER
-from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.node.chain_manager import ChainManager
-from svcd.node.fee_estimator import (
-    LARGEST_TRANSFER,
-    RECENT_BLOCKS,
-    RecentFees,
-    mempool_floor,
-    recent_fees,
-    suggested_fee,
-)
+from svcd.node.fee_rates import LARGEST_TRANSFER
+from svcd.node.fees import Fees
 from svcd.node.mempool import Mempool, MempoolEntry
 from svcd.node.recipient_index import RecipientIndex
 from svcd.rpc import schemas
-from svcd.rpc.chain_routes import ShowsChain, tip_at
+from svcd.rpc.chain_routes import ShowsChain
 from svcd.rpc.fields import ADDRESS, BEFORE_ARRIVAL, LIMIT
 from svcd.web.responses import Renderable, Response, json_body
 from svcd.web.routes import Route, object_schema
@@ -43,9 +34,7 @@ class MempoolRoutes(ShowsChain):
         self._chain_manager = chain_manager
         self._params = chain_manager.params
         self._mempool, self._incoming = mempool, incoming
-        self._recent: tuple[bytes, RecentFees, ChainPoint] | None = None
-        """The announced tip when the fees were last read, the fees, and the tip of the snapshot that was read."""
-        self._reading = DeferredLock()
+        self._fees = Fees(chain_manager, mempool)
 
     @Route(
         "GET",
@@ -75,47 +64,25 @@ class MempoolRoutes(ShowsChain):
     @Route(
         "GET",
         "/rpc/fees",
-        "The fee that a transfer needs now: the fees in the newest blocks, and the floor of the mempool",
+        "The fee that a transfer needs now, by what waits in the mempool",
         bucket="read",
         shows_chain=True,
         cost=2,
         answers={200: object_schema({"fees": schemas.FEES})},
     )
-    async def fees(self) -> Renderable:
+    def fees(self) -> Renderable:
         """Answer GET /rpc/fees."""
-        recent, tip = await self._recent_fees()
+        floor = self._fees.floor()
         answer = {
             "fees": {
                 "minimumFee": str(self._params.minimum_fee),
-                "suggestedFee": str(suggested_fee(self._mempool, self._params, recent)),
+                "suggestedFee": str(self._fees.suggested()),
                 "transferBytes": LARGEST_TRANSFER,
                 "mempool": {
                     "transactions": len(self._mempool),
                     "bytes": self._mempool.size,
-                    "floor": _text(mempool_floor(self._mempool, self._params)),
-                },
-                "recent": {
-                    "blocks": min(RECENT_BLOCKS, tip.height),
-                    "transactions": recent.transactions,
-                    "lowest": _text(recent.lowest),
-                    "median": _text(recent.median),
-                    "highest": _text(recent.highest),
+                    "floor": None if floor is None else str(floor),
                 },
             }
         }
-        return Response(json_body(answer), tip=tip_at(tip))
-
-    async def _recent_fees(self) -> tuple[RecentFees, ChainPoint]:
-        """The fees in the newest blocks, read once for each tip, and the tip of the commit that was read."""
-        async with self._reading:
-            announced = self._chain_manager.tip
-            if self._recent is None or self._recent[0] != announced.hash:
-                fees, tip = await self._chain_manager.long_reads.ask(
-                    lambda reader: (reader.newest_fees(RECENT_BLOCKS), reader.existing_tip())
-                )
-                self._recent = announced.hash, recent_fees(fees), tip
-            return self._recent[1:]
-
-
-def _text(number: int | None) -> str | None:
-    return None if number is None else str(number)
+        return Response(json_body(answer), tip=self.tip)

@@ -304,8 +304,7 @@ FEES: Final = named_object(
         "minimumFee": described(FEE, "The minimum fee of the network."),
         "suggestedFee": described(
             FEE,
-            "The fee for a new transfer: `minimumFee` while the mempool has room and all pending transfers fit into one"
-            " block; otherwise 10 % above `floor`, and at least `median` if more are pending than fit into one block.",
+            "The fee for a new transfer: `minimumFee` while the next block has room, otherwise what would get into it.",
         ),
         "transferBytes": described(
             with_example(COUNT, 800),
@@ -321,16 +320,6 @@ FEES: Final = named_object(
                     "The lowest fee that admits another transfer; null while no fee does, because others depend on all"
                     " transfers of a full mempool.",
                 ),
-            },
-        ),
-        "recent": named_object(
-            "RecentFees",
-            {
-                "blocks": described(COUNT, "How many of the newest blocks are counted, at most ten."),
-                "transactions": described(COUNT, "How many transfers they contain; without any the fees are null."),
-                "lowest": described(or_null(FEE), "The lowest fee of these transfers."),
-                "median": described(or_null(FEE), "Their median fee."),
-                "highest": described(or_null(FEE), "Their highest fee."),
             },
         ),
     },

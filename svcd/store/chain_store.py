@@ -163,11 +163,6 @@ _FEE: Final = FEE.format(body="x.body")
 FEES_IN: Final = (
     f"SELECT ifnull(sum({_FEE}), 0) FROM canonical c JOIN block_transaction x ON {_OF_CANONICAL} WHERE c.height = ?"
 )
-NEWEST_FEES: Final = (
-    f"SELECT {_FEE} FROM canonical c JOIN block_transaction x ON {_OF_CANONICAL} "
-    "WHERE c.height > (SELECT max(height) FROM canonical) - ?"
-)
-"""In SQLite, so that the interpreter is free for other threads meanwhile."""
 FIGURES: Final = (
     f"SELECT json_group_array({_FEE}), (SELECT size FROM block WHERE id = ?1) "
     f"FROM block_transaction x WHERE x.id {TRANSFERS_OF.format(block='?1')}"
@@ -483,10 +478,6 @@ class ChainReader(AccountReader):
             (height - limit + 1, height),
         )
         return [(int.from_bytes(work, "big"), slot) for work, slot in rows]
-
-    def newest_fees(self, blocks: int) -> list[int]:
-        """The fees of all transfers in the newest ``blocks`` blocks; milliseconds for full ones."""
-        return [int(fee) for (fee,) in self._db.execute(NEWEST_FEES, (blocks,))]
 
     def block_header(self, block: StoredBlock, params: NetworkParams) -> Header:
         """The parsed header of a stored block; raises Corrupt if it does not have the block's hash."""

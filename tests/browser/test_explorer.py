@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.browser.chain import COIN, FAUCET, SHOP, Account, Chain, fresh
+from tests.browser.chain import COIN, FAUCET, SHOP, Chain, fresh
 from tests.browser.conftest import Watch
 from tests.browser.watching import Watched, overflow, wait_for_true
 
@@ -61,19 +61,6 @@ def test_the_page_of_a_transfer_follows_it(watched: Watched, chain: Chain) -> No
         chain.reorganise(2)
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     page.wait_for_selector("text=waiting for a block")
-    chain.node.mine(1)
-
-
-def test_the_page_of_a_waiting_transfer_says_when_it_is_expected_by_now(
-    watched: Watched, chain: Chain, account: Account
-) -> None:
-    txid = chain.pay(account, SHOP, COIN, skip=1)
-    page = watched.go(f"/tx/{txid}")
-    page.wait_for_selector("text=after an earlier transfer of the sender, which is missing here")
-    page.evaluate("globalThis.notReloaded = true")
-    chain.pay(account, SHOP, COIN)
-    page.wait_for_selector("text=in the next block")
-    assert page.evaluate("globalThis.notReloaded")
     chain.node.mine(1)
 
 

@@ -152,22 +152,9 @@ class Pool(RuleBasedStateMachine):
             assert self.pool.pending_nonce(key, account) == account.nonce + len(line)
 
     @invariant()
-    def all_counted_by_fee_rate(self) -> None:
-        (block,) = self.pool.fees.expected_blocks(TEST_PARAMS, limit=9)
-        transfers = [entry.transfer for entry in self.pool.entries()]
-        assert block.count == len(transfers)
-        assert block.size == self.pool.size + len(transfers)
-        assert block.fees == sum(each.fee for each in transfers)
-
-    @invariant()
-    def rates_by_which_blocks_choose(self) -> None:
-        rates: dict[bytes, int] = {}
-        for line in self.pool.lines():
-            least = line[0].rate
-            for entry in line:
-                rates[entry.transfer.txid] = least = min(least, entry.rate)
-        for entry in self.pool.entries():
-            assert self.pool.block_rate(entry) == rates.get(entry.transfer.txid)
+    def in_line_is_what_a_block_could_include(self) -> None:
+        found = {entry.transfer.txid for line in self.pool.lines() for entry in line}
+        assert {entry.transfer.txid for entry in self.pool.entries() if self.pool.is_in_line(entry)} == found
 
     @invariant()
     def same_newest(self) -> None:

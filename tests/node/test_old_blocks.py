@@ -51,7 +51,6 @@ def answers(reader: ChainReader, first: int, transfers: list[Transfer]) -> dict[
         "blocks": [reader.wire(block) for block in blocks],
         "figures": [reader.figures(block) for block in blocks],
         "fees": [reader.fees_in(block.point.height) for block in blocks],
-        "newest": reader.newest_fees(len(blocks)),
         "accounts": [reader.account(key) for key in keys],
         "after": [[reader.account_after(key, block.point.height) for key in keys] for block in blocks],
         "transfers": [

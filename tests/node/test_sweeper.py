@@ -336,7 +336,7 @@ def test_a_transfer_that_arrives_in_the_same_turn_is_left_in_peace(bench: Bench)
 
 
 def test_a_fee_above_the_bound_holds_the_sweep_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svcd.node.sweeper.suggested_fee", lambda *_: COIN)
+    monkeypatch.setattr("svcd.node.fees.Fees.suggested", lambda _: COIN)
     bench.mine(14)
     assert (bench.signed, bench.sweeper.held) == ({}, Held.FEE)
 

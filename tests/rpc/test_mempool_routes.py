@@ -99,24 +99,8 @@ def test_the_fees_of_a_new_chain_are_the_minimum(still: Client) -> None:
             "suggestedFee": str(FEE),
             "transferBytes": 600,
             "mempool": {"transactions": 0, "bytes": 0, "floor": str(FEE)},
-            "recent": {"blocks": 0, "transactions": 0, "lowest": None, "median": None, "highest": None},
         }
     }
-
-
-def test_the_fees_of_the_newest_blocks_follow_the_tip(node: Node, client: Client) -> None:
-    fees = [node.builder.transfer(name, "zoe", 1, fee=fee) for name, fee in (("alice", 4 * FEE), ("bob", 2 * FEE))]
-    first = node.builder.block(None, transfers=fees)
-    node.take(first)
-    recent = {"blocks": 1, "transactions": 2, "lowest": "20000", "median": "40000", "highest": "40000"}
-    assert client.ok("/rpc/fees")["fees"]["recent"] == client.ok("/rpc/fees")["fees"]["recent"] == recent
-    tip = first
-    for _ in range(9):
-        tip = node.builder.block(tip)
-        node.take(tip)
-    assert client.ok("/rpc/fees")["fees"]["recent"] == {**recent, "blocks": 10}
-    node.take(node.builder.block(tip))
-    assert client.ok("/rpc/fees")["fees"]["recent"]["transactions"] == 0
 
 
 def test_the_suggested_fee_of_a_full_mempool_gets_in(open_node: Callable[..., Node]) -> None:
@@ -124,8 +108,8 @@ def test_the_suggested_fee_of_a_full_mempool_gets_in(open_node: Callable[..., No
     client = public_client(node)
     hand_in(node, *(node.builder.transfer(name, "zoe", 1, fee=fee) for name, fee in (("alice", FEE), ("bob", 2 * FEE))))
     fees = client.ok("/rpc/fees")["fees"]
-    assert (fees["mempool"]["transactions"], fees["recent"]["transactions"]) == (2, 0)
-    assert int(fees["suggestedFee"]) > int(fees["mempool"]["floor"]) > FEE
+    assert fees["mempool"]["transactions"] == 2
+    assert int(fees["suggestedFee"]) >= int(fees["mempool"]["floor"]) > FEE
     for fee, status in ((FEE, 400), (int(fees["suggestedFee"]), 200)):
         transfer = node.builder.transfer("carol", "zoe", 1, nonce=0, fee=fee)
         assert client.post("/rpc/broadcast", {"transaction": json.loads(transfer.wire)}).status == status

@@ -391,7 +391,6 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.around(("order-1", alice), 5000, since=0, counted=9, missed=9),
         lambda: store.payments(("order-1", alice), 5000, since=0, limit=9),
         lambda: store.under_reference("order-1", limit=9),
-        lambda: store.newest_fees(10),
         lambda: store.producers(1, 2),
         lambda: store.fees_in(2),
         lambda: store.figures(last),

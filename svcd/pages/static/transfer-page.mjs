@@ -1,5 +1,4 @@
-// Keeps the page of a transfer up to date: its confirmations, when it is expected in a block, and the whole page when a
-// block takes it or gives it back.
+// Keeps the page of a transfer up to date: its confirmations, and the whole page when a block takes it or gives it back.
 
 import { objectIn, question, textOf } from "./answers.mjs";
 import { Poller } from "./polling.mjs";
@@ -9,9 +8,6 @@ import { message } from "./texts.mjs";
 
 const TIMEOUT = 10_000;
 const IN_A_BLOCK_EVERY = 10_000;
-/** In how many looks at a waiting transfer the page itself is asked again: only there the node says what it expects. */
-const LOOKS = 5;
-let looks = 0;
 
 /** What has become of a transfer, from the node's answer: the hash of its block or "", and its confirmations or null.
  *
@@ -20,16 +16,6 @@ let looks = 0;
 function placeOf({ transaction, mempool }) {
   if (transaction) return { block: transaction.blockHash, confirmations: transaction.confirmations, gone: false };
   return { block: "", confirmations: null, gone: mempool === false };
-}
-
-/** Show when the transfer is expected in a block by now.
- * @type {() => Promise<void>} */
-async function showExpected() {
-  const shown = document.querySelector('[data-fill="expected"]');
-  const answer = await fetch(location.pathname, question(AbortSignal.timeout(TIMEOUT), {}, "same-origin"));
-  // The policy of the page forbids to parse HTML, and what is looked for is a text alone.
-  const [, text] = /data-fill="expected">([^<&]+)</.exec(await textOf(answer)) ?? [];
-  if (shown && text && shown.textContent !== text) shown.textContent = text;
 }
 
 /** @type {(state: HTMLElement) => Promise<boolean | number>} */
@@ -41,11 +27,7 @@ async function look(state) {
     location.reload();
     return true;
   }
-  if (confirmations === null) {
-    looks += 1;
-    if (looks % LOOKS === 0) await showExpected();
-    return false;
-  }
+  if (confirmations === null) return false;
   const text = message("script.confirmations", { count: confirmations });
   if (state.textContent !== text) state.textContent = text;
   return IN_A_BLOCK_EVERY;
