@@ -29,6 +29,12 @@ export function teapotShop(folder: string): { initialData: InitialData; products
     return { initialData, productsCsvPath };
 }
 
+/** The plugin's handler with the settings of a payment method. */
+export const handlerOf = (settings: { [name: string]: string | number }) => ({
+    code: 'svc-pay',
+    arguments: Object.entries(settings).map(([name, value]) => ({ name, value: String(value) })),
+});
+
 /** Offers buyers a payment method in coins. */
 export async function offerCoins(
     admin: SimpleGraphQLClient,
@@ -47,13 +53,7 @@ export async function offerCoins(
             input: {
                 code,
                 enabled: true,
-                handler: {
-                    code: 'svc-pay',
-                    arguments: Object.entries(settings).map(([name, value]) => ({
-                        name,
-                        value: String(value),
-                    })),
-                },
+                handler: handlerOf(settings),
                 translations: [{ languageCode: LanguageCode.en, name, description: '' }],
             },
         },

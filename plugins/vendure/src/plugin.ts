@@ -4,7 +4,9 @@ import { parse } from 'graphql';
 
 import { BODY_LIMIT, ROUTE, SVC_PAY_NOTE, SVC_PAY_OPTIONS } from './constants';
 import { svcPayHandler } from './handler';
+import { PLACE_FIELDS, Places } from './places';
 import { svcPayFulfillmentProcess, svcPayOrderProcess, svcPayPaymentProcess } from './processes';
+import { SvcPayCheck } from './svc-pay.check';
 import { SvcPayController } from './svc-pay.controller';
 import { SvcPayService } from './svc-pay.service';
 import { svcPayTask, svcPayTest } from './task';
@@ -45,7 +47,12 @@ const rawBody: RequestHandler = (request, response, next) => {
 @VendurePlugin({
     imports: [PluginCommonModule],
     controllers: [SvcPayController],
-    providers: [SvcPayService, { provide: SVC_PAY_OPTIONS, useFactory: () => SvcPayPlugin.options }],
+    providers: [
+        SvcPayService,
+        SvcPayCheck,
+        Places,
+        { provide: SVC_PAY_OPTIONS, useFactory: () => SvcPayPlugin.options },
+    ],
     configuration: config => {
         const { paymentOptions, orderOptions, shippingOptions, schedulerOptions, apiOptions } = config;
         paymentOptions.paymentMethodHandlers.push(svcPayHandler);
@@ -53,6 +60,7 @@ const rawBody: RequestHandler = (request, response, next) => {
         orderOptions.process = [...(orderOptions.process ?? []), svcPayOrderProcess];
         shippingOptions.process = [...(shippingOptions.process ?? []), svcPayFulfillmentProcess];
         schedulerOptions.tasks = [...(schedulerOptions.tasks ?? []), svcPayTask, svcPayTest];
+        config.settingsStoreFields = { ...config.settingsStoreFields, ...PLACE_FIELDS };
         // The signature is of the bytes of the body, so that nothing may parse them before.
         apiOptions.middleware.push({
             route: `/${ROUTE}`,

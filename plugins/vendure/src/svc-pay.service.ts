@@ -36,13 +36,14 @@ import { internal_setRequestContext } from '@vendure/core/dist/api/common/reques
 import { OrderHistoryEntry } from '@vendure/core/dist/entity/history-entry/order-history-entry.entity';
 import { PaymentStateMachine } from '@vendure/core/dist/service/helpers/payment-state-machine/payment-state-machine';
 import { Request, request } from 'express';
-import { In, Like, MoreThan, Not } from 'typeorm';
+import { Like, Not } from 'typeorm';
 
 import { CODE, loggerCtx, ROUTE, SVC_PAY_NOTE, SVC_PAY_OPTIONS } from './constants';
 import { lockRows } from './lock';
 import { Client, NodePayment, PaymentRequest, Quote, RateSource, ReceivedTransfer, svcPay } from './svc-pay';
 import {
     attemptOf,
+    backOf,
     changedNotes,
     coinsBack,
     decimalOf,
@@ -59,6 +60,7 @@ import {
     refundNotes,
     Seen,
     stateNotes,
+    topOf,
     transferNotes,
     wrongAmounts,
 } from './terms';
@@ -88,24 +90,9 @@ const EVENTS = [
     'payment.dropped',
     'payment.mismatched',
 ] as const;
-/** States that the scheduled check always asks about. */
-const OPEN = ['AwaitingTransfer', 'Authorized', 'Undone'] as const;
-/** States in which a reorganisation, or a late transfer, may still change something. */
-const ENDED = ['Settled', 'Cancelled'] as const;
-const DAY = 86_400_000;
-/** For how long the scheduled check asks about what has ended: a day longer than a watch lasts. */
-const FOLLOWED = 8 * DAY;
-/** For how long it asks whether transfers that do not pay were sent back. */
-const FOLLOWED_BACK = 30 * DAY;
-/** The least pause between two questions about what has ended; it grows to an eighth of the age. */
-const SELDOM = 600_000;
 /** How long after its time a payment is given up whose watch the node has lost. */
 const GRACE = 60_000;
 const ATTEMPTS = 10;
-/** Statuses of a node, or of a proxy before it, that has no time now. */
-const BUSY = [429, 502, 503, 504];
-
-const backOf = (refund: Refund) => (refund.metadata as { svc?: PaymentBack }).svc;
 
 /**
  * @description
@@ -290,7 +277,7 @@ export class SvcPayService implements OnApplicationBootstrap {
         if (error !== null) throw new InternalServerError(error);
     }
 
-    private node(name: string): SvcPayNode | undefined {
+    node(name: string): SvcPayNode | undefined {
         return Object.hasOwn(this.options.nodes, name) ? this.options.nodes[name] : undefined;
     }
 
@@ -301,7 +288,7 @@ export class SvcPayService implements OnApplicationBootstrap {
         return node === undefined ? null : new Webhook(node.signingSecret);
     }
 
-    private client(name: string): Promise<Client> {
+    client(name: string): Promise<Client> {
         let client = this.clients.get(name);
         if (client === undefined) {
             client = this.connect(name);
@@ -478,15 +465,18 @@ export class SvcPayService implements OnApplicationBootstrap {
         if (refund !== null && backOf(refund)?.node === node) await this.checkRefund(refund.id);
     }
 
-    /** Asks the node about an attempt, and changes the payment as it says. */
-    async check(paymentId: ID): Promise<void> {
+    /**
+     * Asks the node about an attempt, and changes the payment as it says. With `least` an answer of a node that catches
+     * up, or whose chain is lower, is none.
+     */
+    async check(paymentId: ID, least?: number): Promise<void> {
         for (let tries = 0; tries < ATTEMPTS; tries++) {
             const payment = await this.connection.rawConnection
                 .getRepository(Payment)
                 .findOneByOrFail({ id: paymentId });
             const attempt = attemptOf(payment);
             if (attempt === undefined) return;
-            const seen = await this.ask(attempt, payment.state as KnownState);
+            const seen = await this.ask(attempt, payment.state as KnownState, least);
             const ctx = await this.context(attempt);
             const stored = await this.connection.withTransaction(ctx, async tx => {
                 await lockRows(this.connection, tx, Payment, 'id', paymentId);
@@ -517,11 +507,12 @@ export class SvcPayService implements OnApplicationBootstrap {
         return ctx;
     }
 
-    private async ask(attempt: Attempt, state: KnownState): Promise<Seen> {
+    private async ask(attempt: Attempt, state: KnownState, least?: number): Promise<Seen> {
         const { isSettled } = await svcPay();
         const client = await this.client(attempt.node);
         const { order } = attempt;
         const payment = await client.payment(order);
+        await mustReach(payment, least);
         const waits = state === 'AwaitingTransfer' || state === 'Authorized';
         const expired = waits && (await this.hasExpired(client, attempt, payment.state === 'unpaid'));
         const ended = expired || state === 'Cancelled';
@@ -582,6 +573,7 @@ export class SvcPayService implements OnApplicationBootstrap {
             settled: seen.settled,
             confirmations,
             txid,
+            top: topOf(seen.payment, seen.transfers, attempt.top),
             turn: attempt.turn + 1,
             askedAt: Date.now(),
             notes,
@@ -834,8 +826,8 @@ export class SvcPayService implements OnApplicationBootstrap {
         return Number(watch.expiresAt);
     }
 
-    /** Asks about a payment back, and settles the refund when it is confirmed. */
-    async checkRefund(refundId: ID): Promise<void> {
+    /** Asks about a payment back, and settles the refund when it is confirmed; `least` as in `check`. */
+    async checkRefund(refundId: ID, least?: number): Promise<void> {
         for (let tries = 0; tries < ATTEMPTS; tries++) {
             const refund = await this.connection.rawConnection.getRepository(Refund).findOneOrFail({
                 where: { id: refundId },
@@ -845,6 +837,7 @@ export class SvcPayService implements OnApplicationBootstrap {
             if (attempt === undefined || back === undefined) return;
             const client = await this.client(back.node);
             const paid = await client.payment(back.order);
+            await mustReach(paid, least);
             const over =
                 refund.state === 'Pending' && paid.state === 'unpaid' && Date.now() > back.watchedUntil;
             const watchedUntil = over
@@ -882,6 +875,7 @@ export class SvcPayService implements OnApplicationBootstrap {
             settled: settled || (back.settled && !undone),
             wasSettled: settled || back.wasSettled,
             txid: paid.txid,
+            top: topOf(paid, [], back.top),
             turn: back.turn + 1,
             askedAt: Date.now(),
         };
@@ -893,75 +887,6 @@ export class SvcPayService implements OnApplicationBootstrap {
         await this.connection.getRepository(ctx, Refund).save(refund, { reload: false });
         if (state === 'Pending' && settled)
             await this.orderService.transitionRefundToState(ctx, id, 'Settled');
-    }
-
-    // The scheduled check
-
-    /** Asks about everything that may have changed without an event having come. */
-    async checkAll(): Promise<{ asked: number; failed: number }> {
-        const { ApiError, NodeUnreachable, SvcPayError } = await svcPay();
-        const { rawConnection } = this.connection;
-        const ours = Like(`${PAY}%`);
-        const since = (time: number) => MoreThan(new Date(Date.now() - time));
-        const young = since(FOLLOWED);
-        const payments = await rawConnection.getRepository(Payment).find({
-            select: ['id', 'state', 'metadata'],
-            where: [
-                { transactionId: ours, state: In([...OPEN]) },
-                { transactionId: ours, state: In([...ENDED]), createdAt: young },
-                {
-                    transactionId: ours,
-                    state: In([...ENDED]),
-                    createdAt: since(FOLLOWED_BACK),
-                    metadata: Like('%"key":"transfer:%"state":"open"%'),
-                },
-            ],
-        });
-        const refunds = await rawConnection.getRepository(Refund).find({
-            where: [
-                { payment: { transactionId: ours }, state: 'Pending' },
-                { payment: { transactionId: ours }, state: 'Settled', createdAt: young },
-            ],
-            relations: ['payment', 'payment.order'],
-        });
-        const now = Date.now();
-        const due = (ended: boolean, { begunAt, askedAt }: Attempt | PaymentBack) =>
-            !ended || now - askedAt > Math.max(SELDOM, (now - begunAt) / 8);
-        const questions = [
-            ...payments.flatMap(payment => {
-                const attempt = attemptOf(payment);
-                const ended = (ENDED as readonly string[]).includes(payment.state);
-                if (attempt === undefined || !due(ended, attempt)) return [];
-                const ask = () => this.check(payment.id);
-                return [{ node: attempt.node, what: attempt.order.reference, ask }];
-            }),
-            ...refunds.flatMap(refund => {
-                const [attempt, back] = [attemptOf(refund.payment), backOf(refund)];
-                const ended = refund.state === 'Settled';
-                if (attempt === undefined || (back ? !due(ended, back) : ended)) return [];
-                const ask = back
-                    ? () => this.checkRefund(refund.id)
-                    : () => this.prepareRefunds(refund.payment.order.id);
-                return [{ node: attempt.node, what: `refund ${refund.id}`, ask }];
-            }),
-        ];
-        const away = new Set<string>();
-        let failed = 0;
-        for (const { node, what, ask } of questions) {
-            if (away.has(node)) continue;
-            try {
-                await ask();
-            } catch (error) {
-                // What is wrong with one of them must not keep the others from being asked about.
-                failed += 1;
-                const stack =
-                    error instanceof Error && !(error instanceof SvcPayError) ? error.stack : undefined;
-                Logger.error(`${what}: ${sentenceOf(error)}`, loggerCtx, stack);
-                const busy = error instanceof ApiError && BUSY.includes(error.status);
-                if (busy || error instanceof NodeUnreachable) away.add(node);
-            }
-        }
-        return { asked: questions.length, failed };
     }
 }
 
@@ -1026,6 +951,16 @@ function settingsOf(args: ConfigArg[]): SvcPaySettings {
     };
 }
 
-function sentenceOf(error: unknown): string {
+/**
+ * Throws if an answer cannot be about the chain up to this height: there may be several nodes behind a URL, and what one
+ * has told another may not know yet.
+ */
+async function mustReach({ node, tip }: NodePayment, least: number | undefined): Promise<void> {
+    const { NodeUnreachable } = await svcPay();
+    if (least !== undefined && (node?.synced !== true || Number(tip?.height ?? -1) < least))
+        throw new NodeUnreachable(`the node that answers has not block ${least}, which its feed had`);
+}
+
+export function sentenceOf(error: unknown): string {
     return error instanceof Error ? error.message : String(error);
 }

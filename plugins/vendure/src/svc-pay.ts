@@ -2,6 +2,7 @@ import type * as SvcPay from 'svc-pay' with { 'resolution-mode': 'import' };
 
 export type {
     Client,
+    FeedPage,
     Payment as NodePayment,
     PaymentRequest,
     Quote,

@@ -1,4 +1,4 @@
-import type { ID, Payment } from '@vendure/core';
+import type { ID, Payment, Refund } from '@vendure/core';
 import { randomBytes } from 'node:crypto';
 
 import type { NodePayment, ReceivedTransfer } from './svc-pay';
@@ -14,6 +14,9 @@ export function attemptOf(payment: Payment): Attempt | undefined {
     return svc && { ...svc, notes: svc.notes ?? [], unit: svc.unit ?? 'SVC' };
 }
 
+/** The payment back of a refund, or undefined if it is none in coins, or not prepared yet. */
+export const backOf = (refund: Refund) => (refund.metadata as { svc?: PaymentBack }).svc;
+
 /** What a node says of an attempt at one moment. */
 export interface Seen {
     payment: NodePayment;
@@ -25,6 +28,22 @@ export interface Seen {
     transfers: ReceivedTransfer[];
     /** What was sent back to the senders of transfers that do not pay, by sender. */
     sentBack: Map<string, ReceivedTransfer[]>;
+}
+
+/**
+ * @description
+ * The height of the highest block with a transfer under a reference; undefined if there is none. What a node says that
+ * is catching up lowers it not: the chain of the network may have the transfer.
+ */
+export function topOf(
+    { blockHeight, node }: Pick<NodePayment, 'blockHeight' | 'node'>,
+    transfers: ReceivedTransfer[],
+    before: number | undefined,
+): number | undefined {
+    const told = [blockHeight, ...transfers.filter(each => each.canonical).map(each => each.blockHeight)];
+    const heights = told.filter(height => height !== undefined).map(Number);
+    if (node?.synced !== true && before !== undefined) heights.push(before);
+    return heights.length > 0 ? Math.max(...heights) : undefined;
 }
 
 /** The beginnings of the references of payments and refunds. */

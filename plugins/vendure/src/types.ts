@@ -104,6 +104,8 @@ export interface Attempt {
     settled: boolean;
     confirmations: number;
     txid?: string;
+    /** The height of the highest block with a transfer under the reference, as the node has said last. */
+    top?: number;
     /** Counts the answers of the node that were stored: an answer is only stored onto the one before it. */
     turn: number;
     /** When it began, and when the node was asked last, in Unix milliseconds. */
@@ -127,6 +129,8 @@ export interface PaymentBack {
     /** Whether it was settled once, though a reorganisation may have undone it. */
     wasSettled: boolean;
     txid?: string;
+    /** The height of its block, as the node has said last. */
+    top?: number;
     turn: number;
     begunAt: number;
     askedAt: number;

@@ -5,10 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
-import { SvcPayService } from '../src';
+import { SvcPayCheck, SvcPayService } from '../src';
 import { svcPay } from '../src/svc-pay';
 import { Devnet, faucetKey, freePort, until } from './devnet';
 import { Postgresql } from './postgresql';
+import { Relay } from './relay';
 import { AdminOrder, Buyer, openShop, PRICE, Shop } from './shop';
 
 // On sql.js one transaction follows the other; here they meet.
@@ -17,7 +18,7 @@ const AMOUNT = 2_500_000_000n;
 const CONFIRMATIONS = 1;
 const AT_ONCE = 4;
 
-let folder: string, node: Devnet, postgresql: Postgresql, shop: Shop;
+let folder: string, node: Devnet, relay: Relay, postgresql: Postgresql, shop: Shop;
 let faucet: Awaited<ReturnType<typeof faucetKey>>, merchant: string;
 
 before(async () => {
@@ -30,8 +31,10 @@ before(async () => {
     const { DEVNET, Key } = await svcPay();
     faucet = await faucetKey();
     merchant = await (await Key.fromSeed(new Uint8Array(32).fill(7))).address(DEVNET);
+    relay = new Relay(await freePort(), node.url);
+    await relay.start();
     const main = {
-        url: node.url,
+        url: relay.url,
         token: node.secret('manage-token'),
         signingSecret: node.secret('signing-secret'),
     };
@@ -49,6 +52,7 @@ before(async () => {
 
 after(async () => {
     await shop?.close();
+    await relay?.stop();
     await Promise.all([node?.stop(), postgresql?.stop()]);
     rmSync(folder, { recursive: true });
 });
@@ -79,14 +83,36 @@ const changes = ({ history }: AdminOrder) =>
         .filter(item => item.type === 'ORDER_PAYMENT_TRANSITION')
         .map(({ data }) => (data as { to?: string }).to);
 
+/** From now on no event of this payment comes. */
+async function silence(reference: string): Promise<void> {
+    const { Client } = await svcPay();
+    const client = new Client(node.url, { token: node.secret('manage-token') });
+    for (const watch of (await client.watches({ reference })).watches) await client.cancel(watch.id);
+}
+
+const stateOf = async (id: string) => (await shop.order(id)).payments[0]?.state;
+const isFeed = (path: string) => path.startsWith('/rpc/commerce/feed/');
+
+test('a run asks a node once, whatever the number of open orders', async () => {
+    const checks = shop.server.app.get(SvcPayCheck);
+    for (const more of [1, AT_ONCE]) {
+        for (let number = 0; number < more; number++) await begun();
+        await checks.checkAll();
+        relay.paths.length = 0;
+        assert.deepEqual(await checks.checkAll(), { asked: 0, failed: 0 });
+        assert.deepEqual(relay.paths.map(isFeed), [true], relay.paths.join());
+    }
+});
+
 test('events and the scheduled task at once change a payment once', async () => {
     const service = shop.server.app.get(SvcPayService);
+    const checks = shop.server.app.get(SvcPayCheck);
     const { id, reference } = await begun();
     await pay(reference);
     const atOnce = () =>
         Promise.all([
             ...Array.from({ length: AT_ONCE }, () => service.lookUp('main', reference)),
-            service.checkAll(),
+            checks.checkAll(),
         ]);
     await atOnce();
     assert.equal((await shop.order(id)).state, 'PaymentAuthorized');
@@ -98,10 +124,8 @@ test('events and the scheduled task at once change a payment once', async () => 
 });
 
 test('the worker settles what no event has told of, and sends the e-mail', async () => {
-    const { Client } = await svcPay();
-    const client = new Client(node.url, { token: node.secret('manage-token') });
     const { id, reference } = await begun();
-    for (const watch of (await client.watches({ reference })).watches) await client.cancel(watch.id);
+    await silence(reference);
     await pay(reference);
     await node.mine(CONFIRMATIONS);
     assert.equal((await shop.check()).failed, 0);
@@ -161,4 +185,44 @@ test('refunds that are created and prepared at once are together not more than t
     });
     assert.equal(refunds.filter(refund => refund.metadata.svc).length, 1);
     assert.equal((await shop.notes(id)).filter(note => note.includes('SVC back')).length, 1);
+});
+
+test('of two workers that read the feed, only the first one says how far it was followed', async () => {
+    const checks = shop.server.app.get(SvcPayCheck);
+    const { id, reference } = await begun();
+    await silence(reference);
+    await checks.checkAll();
+    const isHeld = relay.hold(isFeed);
+    const slow = checks.checkAll();
+    await isHeld;
+    await pay(reference);
+    await node.mine(CONFIRMATIONS);
+    await checks.checkAll();
+    assert.equal(await stateOf(id), 'Settled');
+    // What the slow one reads has another block in the place of that with the payment, and no word of this.
+    await node.reorganise(CONFIRMATIONS);
+    relay.release();
+    await slow;
+    await checks.checkAll();
+    assert.equal(await stateOf(id), 'Undone');
+    await node.mine(CONFIRMATIONS);
+    await checks.checkAll();
+    assert.equal(await stateOf(id), 'Settled');
+});
+
+test('a worker that is killed has skipped nothing', async () => {
+    const { id, reference } = await begun();
+    await silence(reference);
+    assert.equal((await shop.check()).failed, 0);
+    await pay(reference);
+    await node.mine(CONFIRMATIONS);
+    const isHeld = relay.hold(path => path.includes(reference));
+    const check = shop.check().catch(() => null);
+    await isHeld;
+    shop.worker?.kill('SIGKILL');
+    relay.release();
+    assert.equal(await stateOf(id), 'AwaitingTransfer');
+    await shop.server.app.get(SvcPayCheck).checkAll();
+    assert.equal(await stateOf(id), 'Settled');
+    void check;
 });

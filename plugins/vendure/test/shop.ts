@@ -22,7 +22,7 @@ import { ChildProcess, fork } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
-import { offerCoins, teapotShop } from '../example/teapot-shop';
+import { handlerOf, offerCoins, teapotShop } from '../example/teapot-shop';
 import { PublicMetadata, SvcPayNode, SvcPayPlugin, svcPayTask } from '../src';
 import { until } from './devnet';
 
@@ -147,7 +147,7 @@ export class Shop {
     constructor(
         private folder: string,
         readonly server: Awaited<ReturnType<typeof createTestEnvironment>>['server'],
-        private worker: ChildProcess | undefined,
+        readonly worker: ChildProcess | undefined,
         readonly admin: SimpleGraphQLClient,
         private visitor: () => SimpleGraphQLClient,
     ) {}
@@ -173,6 +173,14 @@ export class Shop {
 
     /** Whether buyers may begin to pay with a method. */
     async enable(code: string, enabled: boolean): Promise<void> {
+        await this.update(code, { enabled });
+    }
+
+    async change(code: string, settings: { [name: string]: string | number }): Promise<void> {
+        await this.update(code, { handler: handlerOf(settings) });
+    }
+
+    private async update(code: string, input: object): Promise<void> {
         const { paymentMethods } = await this.admin.query<{
             paymentMethods: { items: Array<{ id: string; code: string }> };
         }>(gql`
@@ -187,7 +195,14 @@ export class Shop {
         `);
         const id = paymentMethods.items.find(method => method.code === code)?.id;
         await this.admin.query(
-            gql`mutation { updatePaymentMethod(input: { id: "${id}", enabled: ${enabled} }) { id } }`,
+            gql`
+                mutation ($input: UpdatePaymentMethodInput!) {
+                    updatePaymentMethod(input: $input) {
+                        id
+                    }
+                }
+            `,
+            { input: { id, ...input } },
         );
     }
 

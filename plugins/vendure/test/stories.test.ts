@@ -3,11 +3,12 @@ import {
     Payment,
     PaymentStateTransitionEvent,
     Refund,
+    SettingsStoreEntry,
     TransactionalConnection,
 } from '@vendure/core';
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer, Server } from 'node:http';
 import { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -15,8 +16,10 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
 import { Attempt, SvcPayService } from '../src';
+import { Place } from '../src/feed';
 import { svcPay } from '../src/svc-pay';
 import { Devnet, faucetKey, freePort, until } from './devnet';
+import { Relay } from './relay';
 import { Buyer, held, logged, openShop, PRICE, Shop, ShopOrder } from './shop';
 
 const SVC = process.env.SVC ?? 'svc';
@@ -27,7 +30,7 @@ const NO_LONGER = 'This holds no longer: ';
 
 type Key = Awaited<ReturnType<typeof faucetKey>>;
 
-let folder: string, node: Devnet, shop: Shop, port: number;
+let folder: string, node: Devnet, relay: Relay, shop: Shop, port: number;
 let faucet: Key, merchant: Key, merchantAddress: string, tokens: string[];
 let rates: Server, rate: { coin: unknown };
 const printed: string[] = [];
@@ -44,14 +47,16 @@ before(async () => {
     tokens = [node.secret('manage-token'), node.secret('signing-secret')];
     await node.faucet(merchantAddress, '1');
     await node.mine(1);
+    relay = new Relay(await freePort(), node.url);
+    await relay.start();
     const main = {
-        url: node.url,
+        url: relay.url,
         token: tokens[0] ?? '',
         signingSecret: tokens[1] ?? '',
         publicUrl: node.url,
     };
     const wrong = { ...main, token: 'x'.repeat(43) };
-    const page = { ...main, url: `${node.url}/explorer` };
+    const page = { ...main, url: `${relay.url}/explorer` };
     shop = await openShop({ folder, port, nodes: { main, wrong, page } });
     const settings = {
         node: 'main',
@@ -85,6 +90,7 @@ before(async () => {
 
 after(async () => {
     await shop?.close();
+    await relay?.stop();
     await node?.stop();
     rates?.close();
     rmSync(folder, { recursive: true });
@@ -97,15 +103,19 @@ async function pay(
     amount = AMOUNT,
     recipient = merchantAddress,
     key = faucet,
+    url = node.url,
 ): Promise<void> {
     const { Client, DEVNET } = await svcPay();
-    const client = new Client(node.url);
+    const client = new Client(url);
     await client.broadcast(await client.sign(key, DEVNET, { recipient, amount, reference }));
 }
 
-async function begun(channel?: string): Promise<{ buyer: Buyer; order: ShopOrder; reference: string }> {
+async function begun(
+    channel?: string,
+    method = 'coins',
+): Promise<{ buyer: Buyer; order: ShopOrder; reference: string }> {
     const buyer = await shop.buyer(channel);
-    const order = await buyer.begin();
+    const order = await buyer.begin(method);
     printed.push(JSON.stringify(order));
     assert.equal(order.state, 'ArrangingPayment', printed.at(-1));
     const [payment] = order.payments;
@@ -516,7 +526,144 @@ test('whether a wrong amount was sent back is asked for thirty days', async () =
     await node.mine(CONFIRMATIONS);
     assert.ok(await isAsked(29));
     await noted(order, 'too little', 'Done: the transfer');
-    assert.deepEqual([await isAsked(9), await isAsked(7)], [false, true]);
+    // Its feed would tell of anything else.
+    assert.equal(await isAsked(1), false);
+});
+
+/** An attempt of whose payment no event tells. */
+async function begunInSilence(method?: string): ReturnType<typeof begun> {
+    const attempt = await begun(undefined, method);
+    await silence(attempt.reference);
+    return attempt;
+}
+
+const stateOf = async ({ id }: ShopOrder) => (await shop.order(id)).payments[0]?.state;
+
+/** Runs the scheduled check, in which nothing may fail, and answers with the state of a payment. */
+async function stateAfterCheck(order: ShopOrder): Promise<string | undefined> {
+    assert.equal((await check()).failed, 0, logged.slice(-5).join('\n'));
+    return stateOf(order);
+}
+
+test('without events the feed tells of a payment, and of the reorganisation that undoes it', async () => {
+    const { order, reference } = await begunInSilence();
+    assert.equal(await stateAfterCheck(order), 'AwaitingTransfer');
+    await pay(reference);
+    assert.equal(await stateAfterCheck(order), 'Authorized');
+    await node.mine(1);
+    assert.equal(await stateAfterCheck(order), 'Authorized');
+    const shown = async () => (await shop.order(order.id)).payments[0]?.metadata.public.confirmations;
+    assert.equal(await shown(), 1);
+    await node.mine(CONFIRMATIONS - 1);
+    assert.equal(await stateAfterCheck(order), 'Settled');
+    await node.reorganise(CONFIRMATIONS);
+    assert.equal(await stateAfterCheck(order), 'Undone');
+    await node.mine(CONFIRMATIONS);
+    assert.equal(await stateAfterCheck(order), 'Settled');
+});
+
+test('what an event has told, and a reorganisation undone, between two runs of the check is found', async () => {
+    const { order, reference } = await begun();
+    await check();
+    await pay(reference);
+    await node.mine(CONFIRMATIONS);
+    await becomes(order, 'Settled');
+    await silence(reference);
+    await node.reorganise(CONFIRMATIONS);
+    assert.equal(await stateOf(order), 'Settled');
+    assert.equal(await stateAfterCheck(order), 'Undone');
+    await node.mine(CONFIRMATIONS);
+    assert.equal(await stateAfterCheck(order), 'Settled');
+});
+
+test('without events a late transfer for an old attempt is noted', async () => {
+    const payments = shop.server.app.get(TransactionalConnection).rawConnection.getRepository(Payment);
+    const { buyer, order, reference } = await begunInSilence();
+    await buyer.go('AddingItems');
+    const old = new Date(Date.now() - 60 * DAY);
+    await payments.update({ transactionId: reference }, { createdAt: old, updatedAt: old });
+    await pay(reference);
+    await node.mine(CONFIRMATIONS);
+    await check();
+    await noted(order, 'when the attempt to pay had ended', 'Proposed refund');
+});
+
+test('a place in the feed that the node refuses is given up, and everything is asked about', async () => {
+    const entries = shop.server.app
+        .get(TransactionalConnection)
+        .rawConnection.getRepository(SettingsStoreEntry);
+    const places = () => entries.findBy({ key: 'svcPay.feed' });
+    const { order, reference } = await begunInSilence();
+    await check();
+    await pay(reference);
+    await node.mine(CONFIRMATIONS);
+    for (const place of await places())
+        await entries.save({ ...place, value: { ...(place.value as object), cursor: 'x' } });
+    assert.equal(await stateAfterCheck(order), 'Settled');
+    assert.ok(logged.some(line => /the node does not go on with the feed/.test(line)));
+    assert.ok((await places()).every(({ value }) => (value as Place).cursor.length > 1));
+
+    // Such a node would have to have deleted a week of blocks.
+    await node.reorganise(CONFIRMATIONS);
+    const isFeed = (path: string) => path.startsWith('/rpc/commerce/feed/');
+    relay.refusal = { of: isFeed, status: 410, error: 'this node has only blocks from 20000 on' };
+    assert.equal(await stateAfterCheck(order), 'Undone');
+    await node.mine(CONFIRMATIONS);
+    assert.equal(await stateAfterCheck(order), 'Settled');
+});
+
+test('orders to an address that was changed meanwhile go on', async () => {
+    const { DEVNET, Key } = await svcPay();
+    const other = await (await Key.fromSeed(new Uint8Array(32).fill(8))).address(DEVNET);
+    const settings = {
+        node: 'main',
+        recipient: merchantAddress,
+        confirmations: CONFIRMATIONS,
+        minutesToPay: 4,
+    };
+    const rated = { ...settings, currency: 'USD', rate: '0.50', rateMaxAge: 60 };
+    await shop.offer('moving', rated);
+    const before = await begunInSilence('moving');
+    await shop.change('moving', { ...rated, recipient: other });
+    const after = await begunInSilence('moving');
+    await check();
+    await pay(before.reference);
+    await pay(after.reference, AMOUNT, other);
+    await node.mine(CONFIRMATIONS);
+    assert.deepEqual(
+        [await stateAfterCheck(before.order), await stateOf(after.order)],
+        ['Settled', 'Settled'],
+    );
+});
+
+test('another node of the network goes on with the feed, once its chain is as long', async () => {
+    const { order, reference } = await begunInSilence();
+    await check();
+    await node.stop();
+    const elsewhere = join(folder, 'elsewhere');
+    mkdirSync(elsewhere);
+    cpSync(join(folder, 'node'), join(elsewhere, 'node'), {
+        recursive: true,
+        filter: path => !path.endsWith('.sock'),
+    });
+    const another = new Devnet(elsewhere, await freePort(), SVC);
+    await Promise.all([node.start(), another.start()]);
+    await pay(reference);
+    await node.mine(CONFIRMATIONS);
+    assert.equal(await stateAfterCheck(order), 'Settled');
+    relay.target = another.url;
+    await another.mine(1);
+    // It does not know yet what has become of the payment.
+    assert.deepEqual([(await check()).failed, await stateOf(order)], [1, 'Settled']);
+    await another.mine(CONFIRMATIONS);
+    assert.equal(await stateAfterCheck(order), 'Undone');
+    await pay(reference, AMOUNT, merchantAddress, faucet, another.url);
+    await another.mine(CONFIRMATIONS);
+    assert.equal(await stateAfterCheck(order), 'Settled');
+    relay.target = node.url;
+    await another.stop();
+    await node.mine(2 * CONFIRMATIONS + 1);
+    assert.equal(await stateAfterCheck(order), 'Settled');
 });
 
 test('a second attempt has a reference of its own, and the first one is given up', async () => {
