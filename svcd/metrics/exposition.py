@@ -50,9 +50,10 @@ class Metrics:
         self.lag = ReactorLag(clock)
         """A service, started with the others of the node."""
         self._web = WebMetrics()
-        self.process = ProcessMetrics(clock)
-        """Its ``read`` is called, in a thread, before the registry is read."""
-        self.add(self._web, self.lag, self.process)
+        self.process = CollectorRegistry()
+        """The kernel's figures of the process; a thread reads it."""
+        ProcessMetrics(clock, registry=self.process)
+        self.add(self._web, self.lag)
 
     def add(self, *collectors: Collector) -> None:
         """Register collectors."""
@@ -127,9 +128,9 @@ class MetricsRoutes:
     )
     async def metrics(self) -> Renderable:
         """Answer GET /metrics."""
-        await self._worker.run(self._metrics.process.read)
         encode, content_type = choose_encoder("")
-        return Response(encode(self._metrics.registry), content_type=content_type.encode("ascii"))
+        process = await self._worker.run(encode, self._metrics.process)
+        return Response(encode(self._metrics.registry) + process, content_type=content_type.encode("ascii"))
 
 
 @frozen(eq=False)

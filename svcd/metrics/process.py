@@ -1,14 +1,11 @@
 """Metrics of the process, its reactor and its threads."""
 
-import os
-import resource
 from collections.abc import Callable, Iterator, Mapping
-from math import inf
-from pathlib import Path
+from threading import active_count
+from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Final
 
-from attrs import frozen
-from prometheus_client import Histogram
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from twisted.application.service import Service
@@ -17,61 +14,29 @@ from svcd.interfaces import Clock, Timer, unix_seconds
 from svcd.node.threads import PoolLoad
 from svcd.node.verifier import Verifier
 
-_USER, _KERNEL, _THREADS, _VIRTUAL, _RESIDENT = 11, 12, 17, 20, 21
-"""Indices of the fields of `/proc/self/stat` (proc(5)) after the name of the program."""
-_SELF: Final = Path("/proc/self")
 INTERVAL_SECONDS: Final = 0.1
 _LAG_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 DURATION_BUCKETS: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 5.0)
 """For jobs and HTTP requests: few, because every route has a line for each on the page."""
 
 
-@frozen
-class _Figures:
-    stat: list[str]
-    """The fields of `/proc/self/stat` after the name of the program."""
-    open_fds: int
+class ProcessMetrics(ProcessCollector):
+    """The kernel's figures, if there is ``proc``, for a registry of its own that a thread reads.
 
-
-class ProcessMetrics(Collector):
-    """The kernel's figures as of the last :meth:`read`, under the standard names of Prometheus.
-
-    Without ``proc`` there is only the time of the start. The collector of prometheus-client has no figures at all where
-    `/proc` shows only the process itself, as under systemd's ProcSubset=pid.
+    Listing 10,000 open files takes more than 10 ms.
     """
 
-    def __init__(self, clock: Clock, proc: Path = _SELF) -> None:
-        self._started = unix_seconds(clock)
-        self._proc = proc
-        self._figures: _Figures | None = None
+    def __init__(self, clock: Clock, *, registry: CollectorRegistry, proc: str = "/proc") -> None:
+        self._clock = clock
+        super().__init__(proc=proc, registry=registry)
 
-    def read(self) -> None:
-        """Read ``proc``; for a thread, because listing 10,000 open files takes more than 10 ms."""
-        try:
-            stat = (self._proc / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-            self._figures = _Figures(stat, len(os.listdir(self._proc / "fd")))
-        except OSError:
-            self._figures = None
+    def _boot_time(self) -> float:
+        """When the computer started, in Unix seconds.
 
-    def collect(self) -> Iterator[Metric]:
-        """Collect the metrics."""
-        yield GaugeMetricFamily("process_start_time_seconds", "Unix time of the start.", value=self._started)
-        if self._figures is None:
-            return
-        stat, open_fds = self._figures.stat, self._figures.open_fds
-        seconds = (int(stat[_USER]) + int(stat[_KERNEL])) / os.sysconf("SC_CLK_TCK")
-        yield CounterMetricFamily("process_cpu_seconds", "CPU time, user and system.", value=seconds)
-        virtual, resident = int(stat[_VIRTUAL]), int(stat[_RESIDENT]) * resource.getpagesize()
-        yield GaugeMetricFamily("process_virtual_memory_bytes", "Virtual memory.", value=virtual)
-        yield GaugeMetricFamily("process_resident_memory_bytes", "Resident memory.", value=resident)
-        yield GaugeMetricFamily("process_threads", "Threads of the operating system.", value=int(stat[_THREADS]))
-        maximum, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        yield GaugeMetricFamily("process_open_fds", "Open files and sockets.", value=open_fds)
-        yield GaugeMetricFamily(
-            "process_max_fds",
-            "The limit on open files and sockets.",
-            value=inf if maximum == resource.RLIM_INFINITY else maximum,
-        )
+        The library reads it from `/proc/stat`, and has no figures at all where `/proc` shows only processes, as under
+        systemd's ProcSubset=pid.
+        """
+        return unix_seconds(self._clock) - clock_gettime(CLOCK_BOOTTIME)
 
 
 class ReactorLag(Service, Collector):
@@ -139,6 +104,7 @@ class ThreadMetrics(Collector):
         yield queue
         yield from self._waited.collect()
         yield from self._worked.collect()
+        yield GaugeMetricFamily("process_threads", "Threads that run Python code.", value=active_count())
         verifier = self._verifier
         yield GaugeMetricFamily(
             "svcd_verifier_queue_blocks", "Blocks whose work is being checked or waits for it.", value=verifier.waiting

@@ -4,9 +4,11 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
+from time import CLOCK_BOOTTIME, clock_gettime, time
 
 import pytest
-from prometheus_client.core import Metric
+from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
@@ -17,61 +19,63 @@ from tests.node.bench import Stepped
 from tests.p2p.conftest import MakeNode
 
 
-def values(metrics: ProcessMetrics) -> dict[str, float]:
+def values(proc: Path | str, clock: Clock) -> dict[str, float]:
     """Every sample by its name, read now."""
-    metrics.read()
-    found: list[Metric] = list(metrics.collect())
-    return {sample.name: sample.value for metric in found for sample in metric.samples}
+    registry = CollectorRegistry()
+    ProcessMetrics(clock, registry=registry, proc=str(proc))
+    return {sample.name: sample.value for metric in registry.collect() for sample in metric.samples}
 
 
-@pytest.fixture
-def proc(tmp_path: Path) -> Path:
-    """What the kernel shows of a process that chose a name to mislead."""
-    fields = ["R", *["0"] * 10, "150", "50", *["0"] * 4, "7", "0", "0", "4096000", "25", "0"]
-    (tmp_path / "stat").write_text(f"4711 (a ) R 9 9) {' '.join(fields)}\n")
-    (tmp_path / "fd").mkdir()
+def test_the_figures_of_a_proc_that_shows_only_processes(tmp_path: Path) -> None:
+    """As under ProcSubset=pid; the process chose a name to mislead."""
+    fields = ["R", *["0"] * 10, "150", "50", *["0"] * 4, "7", "0", "300", "4096000", "25", "0"]
+    (tmp_path / "self" / "fd").mkdir(parents=True)
+    (tmp_path / "self" / "stat").write_text(f"4711 (a ) R 9 9) {' '.join(fields)}\n")
+    (tmp_path / "self" / "limits").write_text("Max open files      1024     4096     files\n")
     for name in ("0", "1", "2"):
-        (tmp_path / "fd" / name).touch()
-    return tmp_path
-
-
-def test_the_figures_of_proc(proc: Path) -> None:
+        (tmp_path / "self" / "fd" / name).touch()
     clock = Clock()
-    clock.advance(1_000.5)
-    metrics = ProcessMetrics(clock, proc)
-    clock.advance(60)
-    assert values(metrics) == {
-        "process_start_time_seconds": 1_000.5,
-        "process_cpu_seconds_total": 200 / os.sysconf("SC_CLK_TCK"),
+    clock.advance(1_800_000_000)
+    told = values(tmp_path, clock)
+    ticks = os.sysconf("SC_CLK_TCK")
+    started = 1_800_000_000 - clock_gettime(CLOCK_BOOTTIME) + 300 / ticks
+    assert told.pop("process_start_time_seconds") == pytest.approx(started, abs=60)
+    assert told == {
+        "process_cpu_seconds_total": 200 / ticks,
         "process_virtual_memory_bytes": 4_096_000,
         "process_resident_memory_bytes": 25 * resource.getpagesize(),
-        "process_threads": 7,
         "process_open_fds": 3,
-        "process_max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "process_max_fds": 1024,
     }
 
 
-def test_without_a_limit(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, 0))
-    assert values(ProcessMetrics(Clock(), proc))["process_max_fds"] == float("inf")
-
-
-def test_without_proc_there_is_only_the_start(tmp_path: Path) -> None:
-    assert values(ProcessMetrics(Clock(), tmp_path / "none")) == {"process_start_time_seconds": 0}
+def test_without_proc_there_are_no_figures(tmp_path: Path) -> None:
+    assert values(tmp_path / "none", Clock()) == {}
 
 
 def test_of_this_process() -> None:
-    told = values(ProcessMetrics(Clock()))
+    clock = Clock()
+    clock.advance(time())
+    told = values("/proc", clock)
     assert told["process_resident_memory_bytes"] > 10_000_000
     assert told["process_cpu_seconds_total"] > 0
-    assert told["process_threads"] >= 1
     assert 3 <= told["process_open_fds"] <= told["process_max_fds"]
+    assert time() - 3_600 * 24 < told["process_start_time_seconds"] < time() + 1
 
 
 # Metrics of threads, of the verifier's queue and of the reactor
 
 Grow = Callable[..., list[Block]]
 Measure = Callable[..., Measured]
+
+
+def test_the_threads_that_run_are_counted(measured: Measured) -> None:
+    before, end = measured.value("process_threads"), Event()
+    thread = Thread(target=end.wait)
+    thread.start()
+    assert measured.value("process_threads") == before + 1
+    end.set()
+    thread.join()
 
 
 def test_jobs_wait_and_take_time(measured: Measured) -> None:
