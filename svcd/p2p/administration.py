@@ -36,7 +36,7 @@ class PeerAdministration:
 
     def bans(self) -> list[dict[str, object]]:
         """The bans that have not ended, at most 2,000: all of the operator's, and the others that last longest."""
-        return [_record_of_ban(ban) for ban in self._peers.bans.listed(self._peers.node.now())[:MAX_SHOWN]]
+        return [self._record_of_ban(ban) for ban in self._peers.bans.listed(self._peers.node.now())[:MAX_SHOWN]]
 
     async def add(self, endpoint: str) -> dict[str, object]:
         """Add an endpoint to the address book, and connect to it at once; returns the outcome."""
@@ -73,7 +73,7 @@ class PeerAdministration:
             raise HttpError(400, str(error)) from error
         dropped = self._peers.drop_banned()
         await self._save_now()
-        return {"ban": _record_of_ban(ban), "dropped": [peer.endpoint for peer in dropped]}
+        return {"ban": self._record_of_ban(ban), "dropped": [peer.endpoint for peer in dropped]}
 
     async def unban(self, *, endpoint: str | None, node_id: str | None, address: str | None) -> dict[str, object]:
         """Lift all bans of an endpoint, a node or an address; the endpoints may be called again at once."""
@@ -103,6 +103,11 @@ class PeerAdministration:
             "failures": peer.failures,
         }
 
+    def _record_of_ban(self, ban: Ban) -> dict[str, object]:
+        kind, _, name = ban.name.partition(":")
+        until = None if ban.until is None else str(self._peers.node.unix_milliseconds(ban.until))
+        return {"kind": kind, "name": name, "until": until, "reason": ban.why or None, "own": ban.own}
+
     async def _save_now(self) -> None:
         try:
             await self._save()
@@ -130,9 +135,3 @@ def _names(endpoint: str | None, node_id: str | None, address: str | None) -> li
         return [address_name(address or ""), posts_name(address or "")]
     except ValueError as error:
         raise HttpError(400, "address must be an IP address, such as 192.0.2.1, or a /64 of IPv6") from error
-
-
-def _record_of_ban(ban: Ban) -> dict[str, object]:
-    kind, _, name = ban.name.partition(":")
-    until = None if ban.until is None else str(int(ban.until * 1000))
-    return {"kind": kind, "name": name, "until": until, "reason": ban.why or None, "own": ban.own}

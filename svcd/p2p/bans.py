@@ -9,10 +9,8 @@ and clients at an address, and ``posts:`` the posts from an address. Of IPv6 the
 machine may choose within it; an address in which a translator (NAT64) embeds an IPv4 address counts as the latter.
 Posts are not signed, so a ban of posts does not affect a node at the same address.
 
-A ban of this run lasts as long as it was made for: if the computer's clock is set, its end moves with it. Only that
-clock tells how long the node was off, so the end of a ban from ``peers.json`` does not move: a computer may start with
-a wrong time and learn the right one a little later. A ban that is over by that clock has no effect; it is forgotten
-when it is over by the node's clock as well, since the computer's may be wrong for a moment.
+A ban lasts so many of the node's own seconds, which run evenly: nothing that happens to the computer's clock ends it or
+makes it longer. It does not go on while the node is off, since only that clock could tell for how long.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +20,7 @@ from ipaddress import IPv6Network, ip_network
 from math import inf
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from svcd.chain.errors import ProducerViolation, RuleViolation, StateViolation
 from svcd.interfaces import Clock
@@ -41,8 +39,6 @@ INVALID_BAN_SECONDS: Final = limit(24 * 3_600.0, "ban for an invalid block", "se
 MAX_OWN: Final = 1_000
 KINDS: Final = ("node", "endpoint", "address", "posts")
 _HOUR: Final = 3_600.0
-_SET_SECONDS: Final = 1.0
-"""A clock that is so far off from one look to the next was set."""
 _CAPACITY: Final = 10_000
 _SPARE: Final = 64
 _WHY_SIZE: Final = 200
@@ -54,11 +50,15 @@ class Ban:
 
     name: str
     until: float | None
-    """Unix seconds by the computer's clock; None for a ban without an end."""
+    """Seconds by the node's clock; None for a ban without an end."""
     why: str
     """The reason; "" if none was given."""
     own: bool
     """Whether the operator made the ban."""
+
+    def moved(self, seconds: float) -> "Ban":
+        """The same by a clock that is ahead by so many seconds."""
+        return self if self.until is None else evolve(self, until=self.until + seconds)
 
 
 def node_name(node_id: str) -> str:
@@ -104,45 +104,15 @@ def address_in(endpoint: str) -> str:
     return str(_read(Endpoint(endpoint).host) or "")
 
 
-def _no_lead() -> float:
-    return 0.0
-
-
 @define
 class Bans:
-    """All bans. ``now`` is always the time by the node's clock, in seconds; bans end by the computer's clock."""
+    """All bans. ``now`` is always the time by the node's clock, in seconds."""
 
-    _lead: Callable[[], float] = _no_lead
-    """By how many seconds the computer's clock is ahead of the node's, which runs evenly."""
     _automatic: dict[str, Ban] = field(factory=dict)
     _ends: list[tuple[float, str]] = field(factory=list)
     """A heap of the ends and names of the automatic bans, and of some that were replaced or lifted."""
     _own: dict[str, Ban] = field(factory=dict)
-    _restored: frozenset[Ban] = frozenset()
-    """The bans of earlier runs."""
     _recent: list[float] = field(factory=list)
-    _known_lead: float = field(init=False)
-
-    @_known_lead.default
-    def _first_lead(self) -> float:
-        return self._lead()
-
-    def _unix(self, now: float) -> float:
-        """The Unix time at ``now``. If the computer's clock was set, the ends of the bans of this run move with it."""
-        lead = self._lead()
-        moved = lead - self._known_lead
-        if abs(moved) >= _SET_SECONDS:
-            self._known_lead = lead
-            for bans in (self._automatic, self._own):
-                for name, ban in bans.items():
-                    if ban.until is not None and ban not in self._restored:
-                        bans[name] = Ban(name, ban.until + moved, ban.why, ban.own)
-            self._order_ends()
-        return now + self._known_lead
-
-    def _earliest(self, now: float) -> float:
-        """What ended before this time, in Unix seconds, is over by both clocks."""
-        return now + min(self._known_lead, 0.0)
 
     def _order_ends(self) -> None:
         self._ends = [(end_of(ban), name) for name, ban in self._automatic.items()]
@@ -150,12 +120,12 @@ class Bans:
 
     def ban(self, name: str, *, seconds: float, now: float, why: str = "") -> None:
         """Ban ``name``; the longer of two bans applies. The list is bounded: the first ban to end makes room."""
-        until, earliest = self._unix(now) + seconds, self._earliest(now)
+        until = now + seconds
         if until < end_of(self._automatic.get(name)):
             return
         self._automatic[name] = Ban(name, until, why[:_WHY_SIZE], own=False)
         heappush(self._ends, (until, name))
-        while self._ends and (self._ends[0][0] <= earliest or len(self._automatic) > _CAPACITY):
+        while self._ends and (self._ends[0][0] <= now or len(self._automatic) > _CAPACITY):
             self._drop_first()
         if len(self._ends) > 2 * len(self._automatic) + _SPARE:
             self._order_ends()
@@ -196,7 +166,6 @@ class Bans:
 
     def is_banned(self, name: str, now: float) -> bool:
         """Whether ``name`` is banned at present."""
-        now = self._unix(now)
         return max(end_of(self._own.get(name)), end_of(self._automatic.get(name))) > now
 
     def ban_by_operator(self, name: str, *, seconds: int | None, now: float) -> Ban:
@@ -205,32 +174,22 @@ class Bans:
         Raises:
             OverflowError: there are 1,000 already.
         """
-        unix, earliest = self._unix(now), self._earliest(now)
         self._own.pop(name, None)
         if len(self._own) >= MAX_OWN:
-            self._own = {ban.name: ban for ban in self._own.values() if end_of(ban) > earliest}
+            self._own = {ban.name: ban for ban in self._own.values() if end_of(ban) > now}
         if len(self._own) >= MAX_OWN:
             raise OverflowError(f"you have {MAX_OWN} bans already; lift some first")
-        self._own[name] = Ban(name, None if seconds is None else unix + seconds, "", own=True)
+        self._own[name] = Ban(name, None if seconds is None else now + seconds, "", own=True)
         return self._own[name]
 
     def unban(self, name: str, now: float) -> bool:
         """Lift all bans of ``name``; False if there was none."""
-        now = self._unix(now)
         ends = [end_of(bans.pop(name, None)) for bans in (self._own, self._automatic)]
         return max(ends) > now
 
     def active(self, now: float) -> list[Ban]:
         """All bans that have not ended."""
-        return self._until(self._unix(now))
-
-    def kept(self, now: float) -> list[Ban]:
-        """The bans that are to be kept for the next run: all that have not ended by both clocks."""
-        self._unix(now)
-        return self._until(self._earliest(now))
-
-    def _until(self, unix: float) -> list[Ban]:
-        return [ban for ban in (*self._own.values(), *self._automatic.values()) if end_of(ban) > unix]
+        return [ban for ban in (*self._own.values(), *self._automatic.values()) if end_of(ban) > now]
 
     def listed(self, now: float) -> list[Ban]:
         """The same, the operator's bans first, then those that last longest."""
@@ -238,20 +197,17 @@ class Bans:
 
     def count(self, now: float) -> int:
         """How many bans have not ended."""
-        now = self._unix(now)
         return sum(end_of(ban) > now for bans in (self._own, self._automatic) for ban in bans.values())
 
     def restore(self, bans: Iterable[Ban]) -> None:
         """Add bans of an earlier run; newer ones are kept."""
-        kept = list(bans)
-        self._restored = frozenset(kept)
-        for ban in kept:
+        for ban in bans:
             (self._own if ban.own else self._automatic).setdefault(ban.name, ban)
         self._order_ends()
 
 
 def end_of(ban: Ban | None) -> float:
-    """When a ban ends, in Unix seconds: infinity for a ban without an end, 0.0 for None."""
+    """When a ban ends, in the node's seconds: infinity for a ban without an end, 0.0 for None."""
     if ban is None:
         return 0.0
     return float("inf") if ban.until is None else ban.until

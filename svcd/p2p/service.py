@@ -40,7 +40,7 @@ SAVE_APART_SECONDS: Final = 5.0
 FIRST_PEER_SECONDS: Final = 10.0
 """How long after its start a node with ``[participation] alone`` waits, at most, for one of the nodes that it knows."""
 ANCHORS: Final = 2
-FORMAT: Final = 2
+FORMAT: Final = 3
 _LOG: Final = Logger()
 _SECRET: Final = re.compile("[0-9a-f]{64}")
 
@@ -60,6 +60,7 @@ class PeersFile:
     anchors: list[Endpoint]
     """Two outbound peers of the last run, which are called first: a restart must not be a chance for an eclipse."""
     bans: list[Ban]
+    """Their ends are seconds after the file was written."""
 
     def record(self) -> dict[str, object]:
         """The JSON object of the file."""
@@ -176,7 +177,7 @@ class PeerNetwork:
         ``forwards`` says for an address and a Unix time whether an untrusted proxy forwards many clients from there.
         ``start`` says how a node without a chain begins; None for with all blocks.
         """
-        bans = Bans(lambda: node.lead)
+        bans = Bans()
         self.peers = Peers(node, client, transaction_pool=transaction_pool, book=book, bans=bans, settings=settings)
         self.progress = SyncProgress(node.clock)
         self.announcements = Announcements(self.peers)
@@ -314,7 +315,7 @@ class PeersService(Service):
             peers.book.secret = bytes.fromhex(content.secret)
             for entry in content.entries:
                 peers.book.restore(entry.moved(-peers.node.lead).by_now(peers.node.now()))
-            peers.bans.restore(content.bans)
+            peers.bans.restore(ban.moved(peers.node.now()) for ban in content.bans)
         self._anchors = content.anchors if content else []
         self._loaded = True
         peers.on_verified = self._save_soon
@@ -394,6 +395,6 @@ class PeersService(Service):
             # Copies, because a thread reads them.
             entries=[copy(entry).moved(peers.node.lead) for entry in peers.book.entries()],
             anchors=self._anchors,
-            bans=peers.bans.kept(peers.node.now()),
+            bans=[ban.moved(-peers.node.now()) for ban in peers.bans.active(peers.node.now())],
         )
         return self._write_lock.run(self._files.run, write_peers_file, self._path, content)

@@ -769,6 +769,24 @@ def test_bans_and_endpoints_are_known_before_anything_else_happens(node: Node, t
         assert node.peers.bans.is_endpoint_banned(place(1), node.local.now())
 
 
+@pytest.mark.parametrize("wrong", [-1e9, -3_600.0, 3_600.0, 1e9])
+def test_a_ban_goes_on_in_the_next_run_even_if_that_starts_with_a_wrong_time(
+    make_node: MakeNode, tmp_path: Path, wrong: float
+) -> None:
+    path = tmp_path / "peers.json"
+    first, second = make_node("first"), make_node("second", name="second")
+    with served(first, path, []):
+        first.peers.bans.ban("node:a", seconds=600, now=first.local.now())
+        first.peers.bans.ban_by_operator("node:b", seconds=600, now=first.local.now())
+        first.run(100)
+    second.clock.rightNow += wrong
+    PeersService(second.network, path, [], InlineWorker()).startService()
+    now = second.local.now()
+    for name in ("node:a", "node:b"):
+        assert second.peers.bans.is_banned(name, now + 498)
+        assert not second.peers.bans.is_banned(name, now + 500)
+
+
 def test_anchors_are_called_first(node: Node, tmp_path: Path) -> None:
     """An eclipse must not begin with every restart: whom we had chosen before comes before all that are known."""
     entries = [
