@@ -145,12 +145,8 @@ def licences(site: Path, installed: Path, text: str) -> str:
 
 
 def unit(text: str) -> str:
-    """A unit of systemd without its first comment, which says how to install it by hand, and with the package's user.
-
-    systemd keeps the data of a dynamic user in /var/lib/private, and gives them to nobody there.
-    """
-    text = text[text.index("[Unit]") :] if text.startswith("# svcd as a systemd service") else text
-    return text.replace("\nDynamicUser=yes\n", f"\nUser={USER}\n")
+    """A unit of systemd without its first comment, which says how to install it by hand."""
+    return text[text.index("[Unit]") :] if text.startswith("# svcd as a systemd service") else text
 
 
 def unpack(wheels: Iterable[Path], site: Path) -> None:
@@ -243,7 +239,7 @@ def package(wheel: Path, wheels: Iterable[Path], made: Path, name: str, *, maint
         put(root / "etc/svcd/svcd.toml", (ROOT / "conf/svcd.toml").read_bytes())
         for file in ("svcd.service", "svcd.socket"):
             put(root / release.units / file, unit((ROOT / "systemd" / file).read_text(encoding="utf-8")))
-        put(root / "usr/lib/sysusers.d/svcd.conf", (DEBIAN / "sysusers.conf").read_bytes())
+        put(root / "usr/lib/sysusers.d/svcd.conf", (ROOT / "systemd/sysusers.conf").read_bytes())
         put(root / "usr/share/lintian/overrides/svcd", (DEBIAN / "lintian-overrides").read_bytes())
         log = changelog(version, release, name, maintainer=maintainer, epoch=epoch)
         text = (ROOT / "LICENSE").read_text(encoding="utf-8")

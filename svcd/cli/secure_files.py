@@ -3,7 +3,10 @@
 import errno
 import fcntl
 import os
+import pwd
+import shlex
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +17,38 @@ from svcd.seed_file import SeedFileError, SeedKind, is_encrypted, parse_seed
 from svcd.visible_text import BadText, line_of, text_of
 
 MAX_SECRET_BYTES: Final = 4096
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+def refuse_root(folder: Path) -> None:
+    """Raise CommandError where root would work in a directory that another user can change (docs/threats.md).
+
+    That user can put links and other files there at any moment, also after any check, and SQLite opens files by path.
+
+    Raises:
+        OSError: there is no such directory.
+    """
+    found = os.stat(f"{folder}/")
+    if os.geteuid() != 0:
+        return
+    if found.st_uid != 0:
+        user = _name_of(found.st_uid)
+        raise CommandError(f"{folder} belongs to {user}: run sudo -u {shlex.quote(user)} {shlex.join(sys.argv)}")
+    real = folder.resolve(strict=True)
+    for path in (real, *real.parents):
+        found = path.stat()
+        # In a directory with the sticky bit, such as /tmp, others cannot rename what is root's.
+        allowed = _OTHERS_WRITE if path != real and found.st_mode & stat.S_ISVTX else 0
+        if found.st_uid != 0 or found.st_mode & _OTHERS_WRITE & ~allowed:
+            raise CommandError(f"root does not work in {folder}, because others can change {path}")
+
+
+def _name_of(uid: int) -> str:
+    """The name of a user; `#` and the number for one without a name, as sudo takes it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"#{uid}"
 
 
 def require_absent(path: Path, option: str = "--keyfile") -> None:

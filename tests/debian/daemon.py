@@ -53,7 +53,7 @@ def renew(operator: Operator) -> None:
     operator.types(
         "cd /root/authority && openssl x509 -req -in request.pem -CA authority.crt -CAkey authority.key -days 8"
         " -extfile extensions -out certificate.pem && cat certificate.pem authority.crt >fullchain.pem"
-        " && install -m 640 -g svcd-tls privkey.pem fullchain.pem /etc/svcd/tls/"
+        " && install -m 640 -g svcd privkey.pem fullchain.pem /etc/svcd/tls/"
     )
     operator.waits("the new certificate", lambda: operator.machine.run(SERIAL) != before, seconds=120)
     assert operator.unit("MainPID") == process

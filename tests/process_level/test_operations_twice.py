@@ -71,8 +71,9 @@ class Computer:
         for name in folders.split():
             (self.root / name).mkdir(parents=True)
         (self.root / "var/lib/svcd").mkdir(parents=True, mode=0o700)
-        programs = dict.fromkeys(("apt", "certbot", "editor", "git", "groupadd", "nginx"), DONE)
+        programs = dict.fromkeys(("apt", "certbot", "editor", "git", "nginx", "systemd-sysusers"), DONE)
         programs["python3"] = f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] || exec {BIN}/python "$@"\n'
+        programs["sudo"] = '#!/bin/sh\n[ "$1 $2" = "-u svcd" ] && shift 2 && exec "$@"\n'
         programs["systemctl"] = SYSTEMCTL.format(machine=self.root, port=self.port)
         for name, text in programs.items():
             (self.root / "bin" / name).write_text(text)
@@ -108,7 +109,7 @@ class Computer:
         text = text.replace("tcp:8646", f"tcp:{self.operator_port}")
         text = re.sub(r"(?<![\w.])/(etc|opt|run|usr|var)/", rf"{self.root}/\1/", text)
         text = text.replace("https://node.example.org", f"http://127.0.0.1:{self.port}")
-        return re.sub("-g (svcd-tls|prometheus) ", f"-g {os.getgid()} ", text)
+        return re.sub("-g (svcd|prometheus) ", f"-g {os.getgid()} ", text)
 
     def paste(self, commands: str, *, folder: Path = ROOT) -> str:
         """What they print; none may fail, neither this time nor the next."""

@@ -1,7 +1,6 @@
 """`svc db` and `svc webhook move` and `restored`: the databases of a stopped node (docs/command-line.md)."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -16,9 +15,9 @@ from svcd.cli.errors import CommandError
 from svcd.cli.operator.reindex import ReindexResult, reindex
 from svcd.cli.operator.verify_chain import HeaderVerification, network_of, verify_chain, verify_headers
 from svcd.cli.rendering import property_table
+from svcd.cli.secure_files import refuse_root
 from svcd.cli.session import Session
 from svcd.process.datadir import CannotLock, lock_directory
-from svcd.process.privileges import UnsafeDirectory, become_owner
 from svcd.quantities import counted
 from svcd.seed_file import SeedFileError, SeedKind, is_encrypted, parse_seed, read_private
 from svcd.store.chain_store import ChainWriter
@@ -29,7 +28,6 @@ from svcd.store.database import (
     DatabaseKind,
     DatabaseUnavailable,
     is_disk_trouble,
-    migrations,
     open_writer,
 )
 from svcd.store.mempool_journal import FILE as JOURNAL_FILE
@@ -224,21 +222,21 @@ def _compact(session: Session, path: Path) -> None:
 
 @contextmanager
 def locked_database(data_dir: Path) -> Iterator[Path]:
-    """Hold the lock of a data directory as its owner (see `become_owner`); yields the path of the chain database.
+    """Hold the lock of a data directory; yields the path of the chain database.
 
     Raises CommandError if there is no such database, the directory cannot be used, or the block inside fails.
     """
-    _preload()
+    path = data_dir / CHAIN_FILE
     try:
-        path = become_owner(data_dir) / CHAIN_FILE
+        refuse_root(data_dir)
         if not path.is_file():
             raise FileNotFoundError
-        lock = lock_directory(path.parent)
+        lock = lock_directory(data_dir)
     except (FileNotFoundError, NotADirectoryError):
-        raise CommandError(f"there is no {data_dir / CHAIN_FILE}; give the data directory of a node") from None
+        raise CommandError(f"there is no {path}; give the data directory of a node") from None
     except OSError as error:
         raise CommandError(f"the data directory {data_dir} cannot be used: {error.strerror}") from None
-    except (CannotLock, UnsafeDirectory) as reason:
+    except CannotLock as reason:
         raise CommandError(f"the data directory {data_dir} {reason}") from None
     try:
         yield path
@@ -246,14 +244,6 @@ def locked_database(data_dir: Path) -> Iterator[Path]:
         raise CommandError(str(error)) from error
     finally:
         os.close(lock)
-
-
-def _preload() -> None:
-    """Load lazy imports and files now: the owner of the data may not be allowed to read root's program."""
-    for kind in (CHAIN, WEBHOOKS):
-        migrations(kind)
-    with click.progressbar(length=0, file=sys.stderr, hidden=True):
-        pass
 
 
 def _check(session: Session, path: Path) -> tuple[list[DatabaseKind | JournalKind], list[str], int]:

@@ -1,7 +1,6 @@
 """`svc node key …`: the block key of a node, in an encrypted keyfile."""
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -18,10 +17,17 @@ from svcd.cli.operator.database import CHAIN_FILE
 from svcd.cli.operator.verify_chain import network_of
 from svcd.cli.prompts import PasswordSource
 from svcd.cli.rendering import property_table
-from svcd.cli.secure_files import read_secret, read_secret_text, read_seed, replace_file, require_absent, write_new_file
+from svcd.cli.secure_files import (
+    read_secret,
+    read_secret_text,
+    read_seed,
+    refuse_root,
+    replace_file,
+    require_absent,
+    write_new_file,
+)
 from svcd.cli.session import Session
 from svcd.keyfile import Keyfile, parse, render, seal, unseal
-from svcd.process.privileges import UnsafeDirectory, become_owner
 from svcd.seed_file import SeedFileError, SeedKind, is_encrypted, parse_copy
 from svcd.store.database import DatabaseError, open_reader
 from svcd.store.offline_database import Inspector
@@ -96,10 +102,10 @@ def encrypt(session: Session, key_file: str, password_file: Path | None) -> None
       svc node key encrypt --data-dir /var/lib/svcd
       svc node key encrypt --network devnet --password-file password
     """
+    path = _key_path(session, key_file)
     password = PasswordSource(password_file, {}, session.runtime.random).new()
-    with _key_path(session, key_file) as path:
-        sealed = _sealed(session, path, read_seed(path), password)
-        replace_file(path, render(sealed))
+    sealed = _sealed(session, path, read_seed(path), password)
+    replace_file(path, render(sealed))
     _print(session, sealed, key_file)
 
 
@@ -157,31 +163,28 @@ def address(session: Session, key_file: str) -> None:
     Example:
       svc node key address --data-dir /var/lib/svcd
     """
-    with _key_path(session, key_file) as path:
-        content = read_secret(path)
-        if is_encrypted(content):
-            keyfile = parse(content, session.networks)
-            hashed = decode_address(keyfile.address, keyfile.params.address_prefix)
-            found = encode_address(hashed, (session.network or keyfile.params).address_prefix)
-        else:
-            params = session.network or _network(session, path)
-            found = encode_address(key_hash(public_key_of(read_seed(path))), params.address_prefix)
+    path = _key_path(session, key_file)
+    content = read_secret(path)
+    if is_encrypted(content):
+        keyfile = parse(content, session.networks)
+        hashed = decode_address(keyfile.address, keyfile.params.address_prefix)
+        found = encode_address(hashed, (session.network or keyfile.params).address_prefix)
+    else:
+        params = session.network or _network(session, path)
+        found = encode_address(key_hash(public_key_of(read_seed(path))), params.address_prefix)
     session.print_result({"address": found, "keyFile": key_file}, found)
 
 
-@contextmanager
-def _key_path(session: Session, key_file: str) -> Iterator[Path]:
-    """The path of the key file, for a process that has become the owner of its folder (see `become_owner`)."""
+def _key_path(session: Session, key_file: str) -> Path:
+    """The path of the key file."""
     path = Path(session.data_dir) / key_file
     try:
-        folder = become_owner(path.parent)
+        refuse_root(path.parent)
     except (FileNotFoundError, NotADirectoryError):
         raise CommandError(f"there is no folder {path.parent}; give the data directory of a node") from None
     except OSError as error:
         raise CommandError(f"the folder {path.parent} cannot be used: {error.strerror}") from None
-    except UnsafeDirectory as reason:
-        raise CommandError(f"the folder {path.parent} {reason}") from None
-    yield folder / path.name
+    return path
 
 
 def _network(session: Session, path: Path) -> NetworkParams:
@@ -204,11 +207,11 @@ def _network(session: Session, path: Path) -> NetworkParams:
 
 def _write_new(session: Session, key_file: str, seed: bytes, password_file: Path | None) -> None:
     """Write the new keyfile of ``seed``, and print what it is."""
+    path = _key_path(session, key_file)
+    require_absent(path, "--key-file")
     password = PasswordSource(password_file, {}, session.runtime.random).new()
-    with _key_path(session, key_file) as path:
-        require_absent(path, "--key-file")
-        sealed = _sealed(session, path, seed, password)
-        write_new_file(path, render(sealed), "--key-file")
+    sealed = _sealed(session, path, seed, password)
+    write_new_file(path, render(sealed), "--key-file")
     _print(session, sealed, key_file)
 
 

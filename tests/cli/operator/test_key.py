@@ -70,6 +70,7 @@ def test_a_password_that_is_refused_changes_nothing(terminal: Terminal, data: Pa
 
 @pytest.mark.parametrize("command", ["encrypt", "new"])
 def test_a_password_that_is_guessed_first_is_refused_with_a_suggestion(terminal: Terminal, command: str) -> None:
+    (terminal.folder / "data").mkdir()
     refusal = terminal.failure("node", "key", command, "--network", "devnet", typed="aaaaaaaaaaaa\naaaaaaaaaaaa\n")
     assert re.search(
         r"the password repeats the same characters; choose for example six random words:( [a-z]+){6}$", refusal
