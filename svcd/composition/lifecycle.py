@@ -1,9 +1,9 @@
 """What happens, in order, from the start to ready, and from SIGTERM to the end.
 
 Start. twistd parses the command line and the configuration with `Options` in `svcd/tap.py`, calls `makeService` there,
-which unlocks an encrypted block key (`svcd/composition/block_key.py`) and calls :func:`root_service`, binds ports below
-1024 (`svcd/process/endpoints.py`), gives up root's rights if `--uid` is given, and starts the reactor. The services
-below start one at a time, each after the one before it has started (`svcd/process/sequential.py`):
+which unlocks an encrypted block key (`svcd/composition/block_key.py`) and calls :func:`root_service`, and starts the
+reactor. The services below start one at a time, each after the one before it has started
+(`svcd/process/sequential.py`):
 
 1. the log gets a thread of its own (`svcd/process/logs.py`), and the data directory is created and locked
    (`svcd/process/datadir.py`);
@@ -60,7 +60,6 @@ from svcd.node.threads import ThreadPoolService, check_threads, tune_interpreter
 from svcd.p2p.transport import LOOK_UPS
 from svcd.process.certificates import CertificateError
 from svcd.process.datadir import DataDirectory
-from svcd.process.endpoints import ServerEndpoints
 from svcd.process.hangup import HangUp, rotate_on_signal
 from svcd.process.logs import LogService, NodeLog
 from svcd.process.sequential import RootService, ScopedServices, Sequential
@@ -100,11 +99,9 @@ def root_service(
     observer = None if log is None else log.observer
     root = RootService(exit_process, deadline, observer=observer, operator_errors=OPERATOR_ERRORS)
     pools = _thread_pools(config, reactor)
-    endpoints = server_endpoints(config, reactor)
     start_timeout = StartTimeout(Notifier.from_environment(os.environ), reactor)
     if log is not None:
         root.addService(LogService(log.thread))
-    root.addService(endpoints)
     root.addService(start_timeout)
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():
@@ -128,7 +125,6 @@ def root_service(
                 hang_up=hang_up,
                 deadline=deadline,
                 log=log,
-                endpoints=endpoints,
                 start_timeout=start_timeout,
                 block_key=block_key,
                 greeting=greeting,
@@ -165,12 +161,6 @@ async def open_chain_and_webhooks(
         expect=PinnedBlock.parse(config.chain.expect) if config.chain.expect else None,
     )
     return await open_databases(chain, webhooks_opener(config, pools.webhooks, threads, reactor))
-
-
-def server_endpoints(config: Config, reactor: Any) -> ServerEndpoints:
-    """The endpoints of the configuration, to listen on."""
-    listen = config.http.listen, config.p2p.listen, config.operator_port, config.operator.health_listen
-    return ServerEndpoints(reactor, [*filter(None, listen), config.operator_socket])
 
 
 def node_services(resources: NodeResources) -> list[Service]:

@@ -13,7 +13,6 @@ from svcd.node.database_health import DatabaseHealth
 from svcd.node.news import News
 from svcd.node.node_context import NodeContext
 from svcd.node.threads import PoolLoad, ThreadPoolService
-from svcd.process.endpoints import ServerEndpoints
 from svcd.process.hangup import HangUp
 from svcd.process.logs import NodeLog
 from svcd.process.shutdown import CLOSE_SECONDS, CutOff, StopDeadline
@@ -122,7 +121,6 @@ class NodeResources:
     deadline: StopDeadline
     log: NodeLog | None
     """None where twistd itself writes the log."""
-    endpoints: ServerEndpoints
     start_timeout: StartTimeout
     block_key: bytes | None = field(default=None, repr=False)
     """The seed of an encrypted key file; None for a key file that is not encrypted."""

@@ -59,6 +59,7 @@ from svcd.pages.resource import PageHosts, PagesMaker, pages_resource
 from svcd.pages.sources import PeerRow, Sources
 from svcd.process.certificates import CHECK_SECONDS, ServerCertificate, ServerCertificates
 from svcd.process.datadir import FILE_CHECK_SECONDS, FileWatch
+from svcd.process.endpoints import server_endpoint
 from svcd.process.listener import ListenerService
 from svcd.process.sequential import CannotStart
 from svcd.process.systemd import SystemdService
@@ -112,12 +113,10 @@ class NodeServices:
         self._clients = Clients(map(str, config.http.trusted_proxies), map(str, config.limits.exempt))
         self._snapshots = build_snapshots(base, may_make=lambda: self._status.current)
         self._network = build_network(base, key, self._clients, self._snapshots) if config.p2p.enabled else None
+        listen = config.http.listen, config.p2p.listen, config.operator_port, config.operator.health_listen
+        described = {name: EndpointDescription.parse(name) for name in listen if name}
         self._certificates = ServerCertificates(
-            {
-                name: ServerCertificate(name, each.arguments)
-                for name, each in base.endpoints.described.items()
-                if each.has_tls
-            },
+            {name: ServerCertificate(name, each.arguments) for name, each in described.items() if each.has_tls},
             partial(unix_seconds, base.reactor),
         )
         self._peers_service = self._build_peers_service()
@@ -392,7 +391,7 @@ class NodeServices:
         def drain() -> Awaitable[None]:
             return site.drain(self.reload.config.limits.drain_seconds)
 
-        server = self._base.endpoints.server(endpoint, self._certificates.by_endpoint.get(endpoint))
+        server = server_endpoint(self._base.reactor, endpoint, self._certificates.by_endpoint.get(endpoint))
         return ListenerService(server, factory, description=endpoint, drain=drain)
 
     def _set_limits(self, config: Config) -> None:

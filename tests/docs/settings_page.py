@@ -153,9 +153,9 @@ The program is `/opt/svcd/bin/twistd`, in a clone `.venv/bin/twistd`. `-n` keeps
 | `--greeting TEXT` | print this text once the node answers; with `[log] format = "json"` as the message of a line |
 | `--set section.key=value` | any key of the configuration; may be repeated |
 
-Root's `twistd --uid=svcd --gid=svcd -n --pidfile= svcd …` opens ports below 1024 and then works with the rights of that
-user and group. The data directory must belong to the user, who must be able to read the configuration, the tokens and
-the keys of certificates. [troubleshooting.md](troubleshooting.md#when-it-does-not-start) has the exit statuses.
+A port below 1024 needs a socket that systemd passes to the node ([Without a proxy](operations.md#without-a-proxy)), or
+the capability `CAP_NET_BIND_SERVICE`, from `AmbientCapabilities=` of a unit or from setpriv(1).
+[troubleshooting.md](troubleshooting.md#when-it-does-not-start) has the exit statuses.
 """
 
 _KINDS: Final = {

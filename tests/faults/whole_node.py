@@ -17,7 +17,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.logger import LogEvent, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 
-from svcd.composition.lifecycle import node_services, open_chain_and_webhooks, server_endpoints
+from svcd.composition.lifecycle import node_services, open_chain_and_webhooks
 from svcd.composition.resources import NodeResources, OpenDatabases, ThreadPools, stop_seconds
 from svcd.config.schema import Config
 from svcd.node.database_health import DatabaseHealth
@@ -140,7 +140,6 @@ class WholeNode:
             hang_up=HangUp(reactor, lambda: False),
             deadline=StopDeadline(reactor, stop_seconds(config)),
             log=None,
-            endpoints=server_endpoints(config, reactor),
             start_timeout=StartTimeout(Notifier(), reactor),
         )
         for service in node_services(resources):

@@ -15,7 +15,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from svcd.node.threads import InlineWorker
 from svcd.process.certificates import CertificateError, ServerCertificate, ServerCertificates
-from svcd.process.endpoints import ServerEndpoints
+from svcd.process.endpoints import server_endpoint
 from tests.process.certificate_files import CertificateFiles
 from tests.support import result_of
 
@@ -181,7 +181,7 @@ async def test_each_connection_gets_the_newest_certificate(files: CertificateFil
     factory = Factory.forProtocol(Protocol)
     factory.noisy = False
     (endpoint,) = certificates.by_endpoint
-    server = ServerEndpoints(reactor, [endpoint]).server(endpoint, the_one(certificates))
+    server = server_endpoint(reactor, endpoint, the_one(certificates))
     port = await server.listen(factory)
     context = ssl.create_default_context(cadata=files.authority.pem.decode())
 
