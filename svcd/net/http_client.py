@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.web.client import URI, HTTPConnectionPool, ProxyAgent
 from twisted.web.error import SchemeNotSupported
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IBodyProducer
+from twisted.web.iweb import IBodyProducer
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.ip_addresses import Address
@@ -43,9 +43,6 @@ MAX_CALLS: Final[Mapping[CallKind, int]] = MappingProxyType(
 IDLE_SECONDS: Final = 45
 """Less than the 60 s after which a node closes an idle connection, so that this side closes first."""
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
-_UNREAD_URL: Final = "https://target.invalid/"
-"""What treq gets in the place of a target's URL, which it refuses if the host is an IPv6 address: hyperlink 21.0
-encodes every host as a name. The agent that treq gets calls its own target, whatever the URL is."""
 
 
 @frozen(kw_only=True)
@@ -228,14 +225,13 @@ class Exchange:
     async def send(self, request: OutboundRequest, max_bytes: int, progress: Progress) -> Reply:
         """Send ``request`` and receive a response of up to ``max_bytes``, head included; raises CallFailed.
 
-        Not with treq's client, which decodes gzip whenever a body is read. ``progress`` begins a stage for the
-        connection and one for the transfer, and measures the latter. The connection is closed at the end in any case,
-        unless the pool keeps it for another request.
+        ``progress`` begins a stage for the connection and one for the transfer, and measures the latter. The connection
+        is closed at the end in any case, unless the pool keeps it for another request.
         """
         return await self._on_connection(request, max_bytes, progress, self._receive)
 
     async def send_for_head(self, request: OutboundRequest, max_bytes: int, progress: Progress) -> Reply:
-        """Send ``request`` through treq and receive the head of the response, of up to ``max_bytes``.
+        """Send ``request`` and receive the head of the response, of up to ``max_bytes``.
 
         The connection is closed right after the head. Raises CallFailed.
         """
@@ -268,12 +264,7 @@ class Exchange:
             body.extend(data)
             progress.body_received(len(data))
 
-        response = await self._agent(request, connection).request(
-            request.method.encode("ascii"),
-            request.target.url.encode("ascii"),
-            Headers({name: [value] for name, value in request.headers.items()}),
-            None if request.body is None else _WholeBody(request.body),
-        )
+        response = await self._ask(request, connection)
         connection.expect_body()
         await treq.collect(response, take)
         return _reply(request.target, response, bytes(body))
@@ -281,25 +272,31 @@ class Exchange:
     async def _receive_head(
         self, request: OutboundRequest, connection: "_RequestConnection", _progress: Progress
     ) -> Reply:
-        # Any: mypy does not see that a class provides a zope interface.
-        reactor: Any = self._reactor
-        body: Any = None if request.body is None else _WholeBody(request.body)
-        response = await treq.request(
-            request.method,
-            _UNREAD_URL,
-            agent=self._agent(request, connection),
-            headers=Headers({name: [value] for name, value in request.headers.items()}),
-            data=body,
-            allow_redirects=False,
-            unbuffered=True,
-            reactor=reactor,
-        )
+        response = await self._ask(request, connection)
         connection.close()
         return _reply(request.target, response, b"")
 
-    def _agent(self, request: OutboundRequest, connection: "_RequestConnection") -> Any:
+    def _ask(self, request: OutboundRequest, connection: "_RequestConnection") -> Deferred[Any]:
+        """Send a request; a Deferred of the head of its response.
+
+        ProxyAgent sends the path of the target as it is, where Agent composes it with urllib, which in newer versions
+        of Python 3.13 doubles two slashes at its start. Its key for the pool is the same for all targets, so the pool
+        stand-in has the key. Raises SchemeNotSupported if twisted.web.client reads another origin than the target's.
+        """
+        target = request.target
+        uri = URI.fromBytes(f"{target.origin}/".encode("ascii"))
+        if (uri.scheme, uri.host, uri.port) != (target.scheme.encode(), target.host.encode(), target.port):
+            raise SchemeNotSupported(f"the URL for {target.origin} was parsed in two ways")
         endpoint = AdmittedEndpoint(self._endpoint, request.admit)
-        return _PinnedAgent(self._reactor, request.target, endpoint, connection)
+        agent = ProxyAgent(endpoint, cast(IReactorTime, self._reactor), connection)
+        headers = Headers({"Host": [target.origin.partition("://")[2]]})
+        for name, value in request.headers.items():
+            headers.addRawHeader(name, value)
+        body = None if request.body is None else _WholeBody(request.body)
+        answer: Deferred[Any] = agent.request(
+            request.method.encode("ascii"), target.path.encode("ascii"), headers, body
+        )
+        return answer
 
 
 class _RequestConnection:
@@ -359,8 +356,7 @@ class _RequestConnection:
 class _WholeBody:
     """A request body in memory, which is written at once.
 
-    Twisted's client does not read while it writes a body in pieces, and would lose an early response (413, 503). The
-    producer of treq needs the global reactor.
+    Twisted's client does not read while it writes a body in pieces, and would lose an early response (413, 503).
     """
 
     def __init__(self, body: bytes) -> None:
@@ -380,36 +376,6 @@ class _WholeBody:
 
     def stopProducing(self) -> None:
         """Do nothing: everything is written."""
-
-
-@implementer(IAgent)
-class _PinnedAgent:
-    """Calls one target at its endpoint, whatever the URL of the request is.
-
-    It sends the path of the target unchanged. ProxyAgent sends what it is given, where Agent composes the path with
-    urllib, which in newer versions of Python 3.13 doubles two slashes at its start. Its key for the pool is the same
-    for all targets, so the pool stand-in has the key. It does not offer gzip, which treq adds to every request.
-    """
-
-    def __init__(
-        self, reactor: Dialler, target: Target, endpoint: AdmittedEndpoint, connection: _RequestConnection
-    ) -> None:
-        self._target = target
-        self._agent = ProxyAgent(endpoint, cast(IReactorTime, reactor), connection)
-
-    def request(
-        self, method: bytes, _url: bytes, headers: Headers | None = None, body: IBodyProducer | None = None
-    ) -> Deferred[Any]:
-        """See IAgent; raises SchemeNotSupported if twisted.web.client reads another origin than the target's."""
-        target = self._target
-        uri = URI.fromBytes(f"{target.origin}/".encode("ascii"))
-        if (uri.scheme, uri.host, uri.port) != (target.scheme.encode(), target.host.encode(), target.port):
-            raise SchemeNotSupported(f"the URL for {target.origin} was parsed in two ways")
-        sent = Headers() if headers is None else headers.copy()
-        sent.removeHeader(b"accept-encoding")
-        sent.setRawHeaders(b"Host", [target.origin.partition("://")[2].encode("ascii")])
-        answer: Deferred[Any] = self._agent.request(method, target.path.encode("ascii"), sent, body)
-        return answer
 
 
 def _reply(target: Target, response: Any, body: bytes) -> Reply:
