@@ -50,9 +50,8 @@ class PeerAdministration:
             raise HttpError(400, f"the address book has no room for {target}: nodes that answer have its place")
         peers.book.try_again(target)
         known = peers.get(target)
-        missing = peers.settings.outbound > len(peers.outbound())
         try:
-            outbound = known.outbound if known else missing
+            outbound = known.outbound if known else peers.missing() > 0
             peer = await peers.handshake(target, outbound=outbound, reason=CallReason.COMMAND)
         except HandshakeFailed as why:
             return {"peer": None, "why": str(why)}

@@ -21,7 +21,6 @@ from svcd.p2p.address_book import (
     ANCHOR,
     OPERATOR,
     AddressBook,
-    AddressEntry,
     choose_feeler,
     choose_outbound,
     draw_by_group,
@@ -56,6 +55,10 @@ FIRST_RETRY: Final = 5.0
 MAX_RETRY: Final = 300.0
 """How long no claim of a peer that did not answer is checked, the first time and at most."""
 ALARM_SECONDS: Final = 3_600.0
+FIRST_PEER_SECONDS: Final = 10.0
+"""How long after its start a node with ``[participation] alone`` waits, at most, for one of the nodes that it knows."""
+MAX_SEEDS: Final = 8
+"""Outbound places for the operator's seeds, beside those for the peers that the node chooses."""
 FEELER_SECONDS: Final = 120.0
 """Between two calls that test a hint."""
 CALL_BACK_SECONDS: Final = limit(
@@ -135,10 +138,8 @@ class Peers:
         """Called with each new peer."""
         self.on_verified: Callable[[], None] = _nothing
         """Called when an endpoint has become a verified one."""
-        self.preferred: list[Endpoint] = []
-        """Endpoints to be called before all others: the anchors of the last run, and the operator's seeds."""
-        self.seeds: list[Endpoint] = []
-        """The operator's seeds."""
+        self._anchors: list[Endpoint] = []
+        self._seeds: list[Endpoint] = []
         self._transaction_pool = transaction_pool
         self._peers: dict[str, Peer] = {}
         self._handshakes: dict[Endpoint, bool] = {}
@@ -148,8 +149,6 @@ class Peers:
         self._called_back: BoundedDict[Endpoint, float] = BoundedDict(_REMEMBERED)
         """When an endpoint was last called because of a hello (the node's seconds)."""
         client.caller.answered_at, client.caller.is_operators = self._answered_at, self._is_operators
-        self._displaced = ""
-        """The endpoint of the newest peer that has given up its outbound place to a seed."""
         self._last_feeler = node.now()
         self._alarm = (0.0, "")
         """Until when (the node's seconds) something is wrong, and what."""
@@ -159,6 +158,18 @@ class Peers:
         self._ticked_at = node.now()
         self._connected_since: float | None = None
         """Since when (the node's seconds) there has always been a peer; None if there is none."""
+
+    def call_first(self, anchors: Sequence[Endpoint], seeds: Sequence[Endpoint]) -> None:
+        """Call the operator's ``seeds``, the ``anchors`` of the last run and verified endpoints, before others."""
+        self._anchors, self._seeds = list(anchors), list(seeds)
+        for seed in seeds:
+            self.hint(seed, source=OPERATOR)
+        known = [*anchors, *seeds, *(entry.endpoint for entry in self.book.verified())]
+        for endpoint in known:
+            # An operator who restarts the node wants them called now, however often calls have failed.
+            self.book.try_again(endpoint)
+        if known:
+            self.waits_until = self.node.now() + FIRST_PEER_SECONDS
 
     def stop(self) -> None:
         """Cancel all handshakes and requests, and begin none any more."""
@@ -224,6 +235,10 @@ class Peers:
     def outbound(self) -> list[Peer]:
         """The outbound peers."""
         return [peer for peer in self._peers.values() if peer.outbound]
+
+    def missing(self) -> int:
+        """How many outbound peers are missing; the operator's seeds have places of their own beside these."""
+        return self.settings.outbound - sum(peer.endpoint not in self._seeds for peer in self.outbound())
 
     def in_relay_order(self) -> list[Peer]:
         """Every peer, outbound ones first, each half in a new random order.
@@ -314,7 +329,7 @@ class Peers:
 
     def _is_operators(self, endpoint: str) -> bool:
         entry = self.book.get(endpoint)
-        return endpoint in self.seeds or (entry is not None and entry.source == OPERATOR)
+        return endpoint in self._seeds or (entry is not None and entry.source == OPERATOR)
 
     async def connect(self, endpoint: Endpoint, *, outbound: bool, keep: bool = True, client: str = "") -> Peer | None:
         """Like :meth:`handshake`; None, too, where it fails."""
@@ -430,10 +445,8 @@ class Peers:
             if other.node_key == hello.node_key and other.endpoint != endpoint:
                 self.drop(other, f"it is at {endpoint} now")
         peer = self._peers.get(endpoint)
-        if outbound and endpoint in self.seeds and not self._has_seed():
-            self._make_way(group)
         # The address of a name is known only now: many names of one network must not get many outbound connections.
-        chosen = outbound and not self._is_crowded(group, beside=endpoint)
+        chosen = outbound and (endpoint in self._seeds or not self._is_crowded(group, beside=endpoint))
         if not keep or (peer is None and not chosen and not self._has_room(group)):
             return None
         if peer is None or peer.node_key != hello.node_key:
@@ -459,25 +472,6 @@ class Peers:
         """Whether there is an outbound peer in a network group already, other than at one endpoint."""
         others = [peer for peer in self.outbound() if peer.endpoint != beside]
         return self.settings.diverse and any(peer.group() == group for peer in others)
-
-    def _has_seed(self) -> bool:
-        """Whether an outbound peer is one of the operator's seeds."""
-        found = map(self._peers.get, self.seeds)
-        return any(peer is not None and peer.outbound for peer in found)
-
-    def _make_way(self, group: str) -> None:
-        """Free an outbound place for a seed in a network group: that of the peer there, or of the newest one.
-
-        The peer becomes an inbound one if there is room for it, or else is dropped.
-        """
-        outbound = self.outbound()
-        in_group = [peer for peer in outbound if self.settings.diverse and peer.group() == group]
-        for peer in in_group or outbound[self.settings.outbound - 1 :]:
-            self._displaced = peer.endpoint
-            if self._has_room(peer.group()):
-                peer.outbound = False
-            else:
-                self.drop(peer, "its place is for one of [p2p] seeds")
 
     # Failures and bans
 
@@ -609,7 +603,7 @@ class Peers:
         self._choose(now)
         # A node that nobody can call learns of new blocks only by polling.
         slot = float(self.node.params.slot_seconds) if self.reachable else 0.0
-        gossip = HUNGRY_SECONDS if len(self.outbound()) < self.settings.outbound else GOSSIP_SECONDS
+        gossip = HUNGRY_SECONDS if self.missing() > 0 else GOSSIP_SECONDS
         for peer in self.all():
             if peer.is_paused:
                 continue
@@ -711,23 +705,19 @@ class Peers:
 
     def _choose(self, now: float) -> None:
         """Connect to new outbound peers while some are missing, and now and then test a hint."""
-        self._find_seed(now)
-        kept = self._keeps_room_for_seed()
-        outbound = self.outbound()
+        self._call_seeds(now)
         # Calls back, renewals and feelers fill no outbound place: callers that answer slowly must not keep it empty.
-        coming = sum(chosen and endpoint not in self._peers for endpoint, chosen in self._handshakes.items())
-        missing = self.settings.outbound - len(outbound) - coming - kept
+        coming = self._coming()
+        missing = self.missing() - sum(endpoint not in self._seeds for endpoint in coming)
         feeler = now - self._last_feeler >= FEELER_SECONDS
         if missing <= 0 and not feeler:
             return
-        for endpoint in self.preferred:
+        for anchor in self._anchors:
             # A flood of hints may have pushed it out of the book while it did not answer.
-            self.hint(endpoint, source=OPERATOR if endpoint in self.seeds else ANCHOR)
-        busy = {*self._handshakes, *self._peers}
-        groups = {peer.group() for peer in outbound} if self.settings.diverse else None
-        if missing > 0:
-            missing -= self._take_back(groups)
-        chosen = choose_outbound(self.book, missing, now=now, busy=busy, groups=groups, preferred=self.preferred)
+            self.hint(anchor, source=ANCHOR)
+        busy = {*self._handshakes, *self._peers, *self._seeds}
+        groups = {peer.group() for peer in self.outbound()} if self.settings.diverse else None
+        chosen = choose_outbound(self.book, missing, now=now, busy=busy, groups=groups, preferred=self._anchors)
         for endpoint in chosen:
             self._tasks.start(self.connect(endpoint, outbound=True))
         if missing > 0 and all(entry.endpoint in busy or entry.is_hopeless(now) for entry in self.book.entries()):
@@ -738,49 +728,26 @@ class Peers:
             if tested is not None:
                 self._tasks.start(self.connect(tested, outbound=False, keep=False))
 
-    def _find_seed(self, now: float) -> None:
-        """Give an outbound place to a seed that is a peer, or call one, unless a seed has such a place."""
-        if not self._wants_seed():
+    def _coming(self) -> list[Endpoint]:
+        """The endpoints that are being called to become outbound peers."""
+        return [endpoint for endpoint, chosen in self._handshakes.items() if chosen and endpoint not in self._peers]
+
+    def _call_seeds(self, now: float) -> None:
+        """Fill the places for seeds, beside those for peers that the node chooses itself."""
+        if not self.settings.outbound:
             return
-        for peer in self.all():
-            if peer.endpoint in self.seeds:
-                self._make_way(peer.group())
-                peer.outbound = True
-                return
-        for seed in self.seeds:
+        present = [peer for peer in map(self._peers.get, self._seeds) if peer is not None]
+        coming = [endpoint for endpoint in self._coming() if endpoint in self._seeds]
+        places = MAX_SEEDS - sum(peer.outbound for peer in present) - len(coming)
+        for peer in [peer for peer in present if not peer.outbound][: max(places, 0)]:
+            peer.outbound = True
+            places -= 1
+        for seed in self._seeds:
             self.hint(seed, source=OPERATOR)
-        due = [entry for entry in self._seeds_in_book() if entry.next_try <= now]
-        due = [entry for entry in due if entry.endpoint not in self._handshakes]
-        if due:
-            self._tasks.start(self.connect(draw_by_group(due, self.book.random)[0].endpoint, outbound=True))
-
-    def _wants_seed(self) -> bool:
-        """Whether no seed has an outbound place or is called to have one, although there are seeds and places."""
-        return bool(self.seeds and self.settings.outbound) and not (self._has_seed() or self._calls_seed())
-
-    def _keeps_room_for_seed(self) -> bool:
-        """Whether an outbound place is kept for a seed that may answer; one that is being called has its place."""
-        if not self._wants_seed():
-            return False
-        return any(entry.failures < MAX_FAILURES for entry in self._seeds_in_book())
-
-    def _seeds_in_book(self) -> list[AddressEntry]:
-        return [entry for entry in map(self.book.get, self.seeds) if entry is not None]
-
-    def _take_back(self, groups: set[str] | None) -> int:
-        """Give the peer whose place a seed had its place again; returns how many places that takes.
-
-        A seed that comes and goes must not replace one outbound peer after the other.
-        """
-        peer, self._displaced = self._peers.get(self._displaced), ""
-        if peer is None or peer.outbound or not take_group(peer.group(), groups):
-            return 0
-        peer.outbound = True
-        return 1
-
-    def _calls_seed(self) -> bool:
-        """Whether a seed is called to be an outbound peer."""
-        return any(self._handshakes.get(seed) for seed in self.seeds)
+        absent = [seed for seed in self._seeds if seed not in self._peers and seed not in self._handshakes]
+        due = [entry for entry in map(self.book.get, absent) if entry is not None and entry.next_try <= now]
+        for entry in draw_by_group(due, self.book.random)[: max(places, 0)]:
+            self._tasks.start(self.connect(entry.endpoint, outbound=True))
 
     def _promote(self, count: int, groups: set[str] | None) -> None:
         """Make at most ``count`` inbound peers outbound, for want of other endpoints to choose from.

@@ -21,7 +21,7 @@ from svcd.net.targets import Endpoint
 from svcd.node.network_view import KNOWN_PEERS_CALLED, NO_PEER_LEFT, NO_PEER_MET, NetworkView
 from svcd.node.snapshots import Snapshots
 from svcd.node.transaction_pool import TransactionPool
-from svcd.p2p.address_book import OPERATOR, AddressBook, AddressEntry, group_of_endpoint, take_group
+from svcd.p2p.address_book import AddressBook, AddressEntry, group_of_endpoint, take_group
 from svcd.p2p.announcements import Announcements
 from svcd.p2p.bans import KINDS, Ban, Bans, PostBans
 from svcd.p2p.chain_sync import ChainSync
@@ -37,8 +37,6 @@ TICK_SECONDS: Final = 1.0
 SAVE_SECONDS: Final = 60.0
 SAVE_APART_SECONDS: Final = 5.0
 """Between two times that ``peers.json`` is written because of a new endpoint, however many are verified."""
-FIRST_PEER_SECONDS: Final = 10.0
-"""How long after its start a node with ``[participation] alone`` waits, at most, for one of the nodes that it knows."""
 ANCHORS: Final = 2
 FORMAT: Final = 3
 _LOG: Final = Logger()
@@ -319,15 +317,7 @@ class PeersService(Service):
         self._anchors = content.anchors if content else []
         self._loaded = True
         peers.on_verified = self._save_soon
-        peers.preferred, peers.seeds = [*self._anchors, *self._seeds], self._seeds
-        for seed in self._seeds:
-            peers.hint(seed, source=OPERATOR)
-        known = [entry.endpoint for entry in peers.book.verified()]
-        for endpoint in (*peers.preferred, *known):
-            # An operator who restarts the node wants them called now, however often calls have failed.
-            peers.book.try_again(endpoint)
-        if peers.preferred or known:
-            peers.waits_until = peers.node.now() + FIRST_PEER_SECONDS
+        peers.call_first(self._anchors, self._seeds)
 
     def stopService(self) -> Deferred[None]:
         """Stop the network and write the file."""

@@ -859,7 +859,7 @@ def test_a_seed_that_was_away_is_called_however_many_hints_came_meanwhile(node: 
 
 
 @contextmanager
-def full_but_for_the_seed(make_node: MakeNode, tmp_path: Path, seeds: list[str], **changes: Any) -> Iterator[Node]:
+def full_but_for_seeds(make_node: MakeNode, tmp_path: Path, seeds: list[str], **changes: Any) -> Iterator[Node]:
     """A node whose three outbound places others have taken while no seed answered."""
     node = make_node(outbound=3, **changes)
     with served(node, tmp_path / "peers.json", seeds):
@@ -868,87 +868,71 @@ def full_but_for_the_seed(make_node: MakeNode, tmp_path: Path, seeds: list[str],
         yield node
 
 
+CHOSEN = {place(number) for number in range(3)}
+
+
 @pytest.mark.parametrize("diverse", [True, False])
-def test_a_seed_that_answers_late_takes_a_place_though_all_are_taken(
+def test_a_seed_that_answers_late_has_a_place_beside_the_others(
     make_node: MakeNode, tmp_path: Path, diverse: bool
 ) -> None:
-    with full_but_for_the_seed(make_node, tmp_path, [place(50)], diverse=diverse) as node:
+    with full_but_for_seeds(make_node, tmp_path, [place(50)], diverse=diverse) as node:
         node.remote(50)
         assert node.until(lambda: place(50) in outbound(node), within=HOUR)
-        assert len(outbound(node)) == 3
-        assert len(node.peers.all()) == 4, "who gave its place up stays as an inbound peer"
         node.run(HOUR)
-        assert place(50) in outbound(node)
+        assert outbound(node) == {*CHOSEN, place(50)}
 
 
-def test_a_place_is_kept_until_the_seeds_have_failed_to_answer(make_node: MakeNode, tmp_path: Path) -> None:
-    node, seed = make_node(outbound=3), place(50)
-    with served(node, tmp_path / "peers.json", [seed]):
-        node.hint(*(node.remote(number) for number in range(3)))
-        assert node.until(lambda: len(outbound(node)) == 3, within=60)
-        assert greetings(node, seed) == 3
-        assert seed not in outbound(node)
-
-
-def test_a_peer_in_the_group_of_the_seed_gives_its_place_up(make_node: MakeNode, tmp_path: Path) -> None:
+def test_a_seed_may_be_in_the_network_group_of_another_outbound_peer(make_node: MakeNode, tmp_path: Path) -> None:
     neighbour, seed = place(1), place(1).replace("7.1", "9.9")
     assert group_of_endpoint(neighbour) == group_of_endpoint(seed)
-    with full_but_for_the_seed(make_node, tmp_path, [seed]) as node:
+    with full_but_for_seeds(make_node, tmp_path, [seed]) as node:
         node.remote(endpoint=seed)
         assert node.until(lambda: seed in outbound(node), within=HOUR)
-        assert outbound(node) == {place(0), place(2), seed}
-        assert node.peers.get(neighbour)
+        assert outbound(node) == {*CHOSEN, seed}
 
 
 def test_a_seed_that_is_an_inbound_peer_gets_its_place(make_node: MakeNode, tmp_path: Path) -> None:
-    with full_but_for_the_seed(make_node, tmp_path, [place(50)]) as node:
+    with full_but_for_seeds(make_node, tmp_path, [place(50)]) as node:
         node.meet(node.remote(50), outbound=False)
         assert node.until(lambda: place(50) in outbound(node), within=2)
-        assert len(outbound(node)) == 3
+        assert outbound(node) == {*CHOSEN, place(50)}
 
 
-def test_one_place_is_for_seeds_and_no_more(make_node: MakeNode, tmp_path: Path) -> None:
-    with full_but_for_the_seed(make_node, tmp_path, [place(50), place(51)]) as node:
-        for number in (50, 51):
-            call(node, node.remote(number))
-            node.run(HOUR)
-        assert len(outbound(node) & {place(50), place(51)}) == 1
-        assert len(outbound(node)) == 3
-
-
-def test_another_seed_takes_the_place_of_one_that_is_gone(make_node: MakeNode, tmp_path: Path) -> None:
-    with full_but_for_the_seed(make_node, tmp_path, [place(50), place(51)]) as node:
-        call(node, node.remote(50))
-        node.run(60)
-        del node.transport.responders[place(50)]
-        node.remote(51)
-        assert node.until(lambda: place(51) in outbound(node), within=HOUR)
-        assert place(50) not in outbound(node)
-
-
-def test_a_seed_that_comes_and_goes_fills_no_inbound_places(make_node: MakeNode, tmp_path: Path) -> None:
-    """The peer that gave its place up for it gets it back, so that it is the same one each time."""
-    seed = place(50)
-    with full_but_for_the_seed(make_node, tmp_path, [seed]) as node:
-        node.hint(*(node.remote(number) for number in range(60, 80)))
-        for _ in range(5):
-            call(node, node.remote(50))
-            assert node.until(lambda: seed in outbound(node), within=HOUR)
-            del node.transport.responders[seed]
-            assert node.until(lambda: seed not in outbound(node), within=HOUR)
-            assert node.until(lambda: len(outbound(node)) == 3, within=HOUR)
-        assert outbound(node) == {place(0), place(1), place(2)}
-        assert len(node.peers.all()) == 3
-
-
-def test_a_peer_that_gives_its_place_up_is_dropped_where_there_is_no_inbound_place(
+def test_there_are_so_many_places_for_seeds_and_one_that_is_gone_makes_room(
     make_node: MakeNode, tmp_path: Path
 ) -> None:
-    with full_but_for_the_seed(make_node, tmp_path, [place(50)], max_inbound=1) as node:
-        node.meet(node.remote(60), outbound=False)
-        node.remote(50)
-        assert node.until(lambda: place(50) in outbound(node), within=HOUR)
-        assert len(node.peers.all()) == 4
+    seeds = [place(50 + number) for number in range(peers.MAX_SEEDS + 2)]
+    with full_but_for_seeds(make_node, tmp_path, seeds) as node:
+        for number in range(len(seeds)):
+            node.remote(50 + number)
+        assert node.until(lambda: len(outbound(node)) == 3 + peers.MAX_SEEDS, within=HOUR)
+        node.run(HOUR)
+        present = outbound(node)
+        assert len(present) == 3 + peers.MAX_SEEDS
+        gone = min(present - CHOSEN)
+        del node.transport.responders[gone]
+        assert node.until(lambda: len(outbound(node) - present) == 1, within=HOUR)
+        assert gone not in outbound(node)
+
+
+def test_a_seed_that_comes_and_goes_changes_no_other_peer(make_node: MakeNode, tmp_path: Path) -> None:
+    seed = place(50)
+    with full_but_for_seeds(make_node, tmp_path, [seed]) as node:
+        node.hint(*(node.remote(number) for number in range(60, 80)))
+        for _ in range(3):
+            call(node, node.remote(50))
+            assert node.until(lambda: seed in outbound(node), within=HOUR)
+            assert outbound(node) == {*CHOSEN, seed}
+            del node.transport.responders[seed]
+            assert node.until(lambda: seed not in outbound(node), within=HOUR)
+        assert outbound(node) == CHOSEN
+
+
+def test_a_node_that_chooses_no_peers_calls_no_seed(make_node: MakeNode, tmp_path: Path) -> None:
+    node = make_node(outbound=0)
+    with served(node, tmp_path / "peers.json", [node.remote(50).endpoint]):
+        node.run(600)
+        assert outbound(node) == set()
 
 
 def test_verified_endpoints_anchors_and_bans_are_saved(make_node: MakeNode, tmp_path: Path) -> None:

@@ -469,5 +469,5 @@ def test_seeds_and_endpoints_that_the_operator_added_are_the_operator_s(make_nod
     added, hinted, seed = (Endpoint(f"http://{name}.example") for name in ("added", "hinted", "seed"))
     node.peers.hint(added, source="operator")
     node.peers.hint(hinted, source="198.51.0.0/16")
-    node.peers.seeds = [seed]
+    node.peers.call_first([], [seed])
     assert [node.transport.is_operators(each) for each in (added, hinted, seed)] == [True, False, True]
