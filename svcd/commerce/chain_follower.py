@@ -42,7 +42,7 @@ from svcd.commerce.watch import (
     evaluate,
     mismatch_kind,
     next_evaluation,
-    note_mismatches,
+    remember_mismatches,
 )
 from svcd.commerce.watch_repository import NEVER_EVALUATED, EvaluatedWatch, WatchRepository, watch_of
 from svcd.node.chain_alarms import DEEP, DEEP_BLOCKS, DEEP_SECONDS, ChainAlarm, what_was_undone
@@ -160,7 +160,7 @@ def advance_cursor(
         newest = delta.new_heights[-CURSOR_BLOCKS:]
         watches.follow(delta.fork, _steps(reader, newest), keep=CURSOR_BLOCKS)
     if unfinished != delta.unfinished or (unfinished is not None and delta.moved):
-        watches.note_evaluated(unfinished)
+        watches.set_evaluated(unfinished)
 
 
 def _steps(reader: ChainReader, heights: range) -> list[FollowedBlock]:
@@ -316,7 +316,7 @@ class ChainFollower:
         the leader. Raises NotLeader.
         """
         self.evaluated_height, self.seen = None, []
-        self.note_mempool_changes(context.mempool_changes)
+        self.take_mempool_changes(context.mempool_changes)
         self._synced = context.synced
         if context.term is None:
             self._stand_by()
@@ -365,7 +365,7 @@ class ChainFollower:
         self._stepped_in = None
         with self.reader.snapshot():
             delta = read_delta(self.repository.watches, self.reader)
-        self._note_lag(delta)
+        self._set_lag(delta)
         if delta is not None:
             # This node may become the leader, and evaluates the watches from there.
             self.evaluated_height = self._evaluated_up_to(min(delta.evaluated, delta.fork))
@@ -377,7 +377,7 @@ class ChainFollower:
         merchants must get the events of one reorganisation, not those of each node.
         """
         delta = read_delta(self.repository.watches, self.reader)
-        self._note_lag(delta)
+        self._set_lag(delta)
         if delta is not None and self.repository.shared and delta.fork < delta.before:
             return delta if context.synced and delta.greater else None
         return delta
@@ -389,13 +389,13 @@ class ChainFollower:
         stored = self.reader.canonical(context.tip.height)
         return stored is None or stored.point.hash != context.tip.hash
 
-    def _note_lag(self, delta: ChainDelta | None) -> None:
+    def _set_lag(self, delta: ChainDelta | None) -> None:
         if delta is None:
             self.lag = FollowerLag(0, behind=True)
         else:
             self.lag = FollowerLag(max(delta.tip.height - delta.before, 0), behind=not delta.greater)
 
-    def note_mempool_changes(self, changes: Iterable[MempoolChange]) -> None:
+    def take_mempool_changes(self, changes: Iterable[MempoolChange]) -> None:
         """Update the index and remember the payments for the next step; pass each change once, even if a step fails."""
         for change in changes:
             self.mempool.pool_changed(change.added, change.removed)
@@ -656,7 +656,7 @@ class ChainFollower:
                 found.append(MismatchedTransfer(txid=transfer.txid, sender=sender, amount=transfer.amount, kind=kind))
         found = choose_mismatches(watch, found)
         if found and not watch.active and self._is_followed_by(watch):
-            return note_mismatches(watch, [transfer.txid for transfer in found]), ()
+            return remember_mismatches(watch, [transfer.txid for transfer in found]), ()
         return emit_mismatches(watch, observation, found, initial=initial) if found else (watch, ())
 
     def _is_followed_by(self, watch: Watch) -> bool:

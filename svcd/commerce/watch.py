@@ -270,7 +270,7 @@ def emit_mismatches(
         event = _unchanged(watch, EventType.MISMATCHED, observation, initial=initial)
         watch = evolve(watch, sequence=event.sequence)
         events.append(evolve(event, mismatch=evolve(transfer, more=number == remaining)))
-    return note_mismatches(watch, [transfer.txid for transfer in transfers]), tuple(events)
+    return remember_mismatches(watch, [transfer.txid for transfer in transfers]), tuple(events)
 
 
 def _unchanged(watch: Watch, kind: EventType, observation: Observation, *, initial: bool) -> WebhookEvent:
@@ -308,7 +308,7 @@ def choose_mismatches(watch: Watch, found: Sequence[MismatchedTransfer]) -> list
     return chosen
 
 
-def note_mismatches(watch: Watch, txids: Sequence[bytes]) -> Watch:
+def remember_mismatches(watch: Watch, txids: Sequence[bytes]) -> Watch:
     """The watch with ``txids`` noted; after MAX_REPORTED_MISMATCHES it emits no more `payment.mismatched`."""
     reported = (*(watch.reported_mismatches or ()), *txids)
     return evolve(watch, reported_mismatches=reported if len(reported) < MAX_REPORTED_MISMATCHES else None)

@@ -146,7 +146,7 @@ class WatchOperations:
         watch that is active, that of this one.
         """
         # Each change of the mempool is passed only once, so note it even if no watch begins.
-        self.follower.note_mempool_changes(context.mempool_changes)
+        self.follower.take_mempool_changes(context.mempool_changes)
         stored: list[tuple[Watch, bool] | TooManyWatches | Pruned] = []
         with self.repository.watches.commit():
             for request in requests:

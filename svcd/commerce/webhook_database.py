@@ -194,7 +194,7 @@ def _resume(connection: "PostgresqlConnection") -> None:
     """
     connection.refuse_moved()
     if not connection.is_copy():
-        connection.note_server()
+        connection.record_server()
         return
     # Hundreds of thousands of watches take longer than a statement may.
     with connection.long_transaction():

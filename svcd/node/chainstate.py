@@ -98,7 +98,7 @@ class Chainstate:
         """Whether the tree lacks accounts that have been committed."""
         self._pending = PendingChange(self.head, Overlay(self._tree, 0))
         self.steps = 0
-        """Grows with every block applied or undone, and by :meth:`note_step`, so that a watchdog sees progress."""
+        """Grows with every block applied or undone, and by :meth:`count_step`, so that a watchdog sees progress."""
         self.kept_from: Callable[[int], int] | None = None
         """Gives the height from which on blocks stay whole once the tip has the given one; None keeps all blocks."""
         self._trim_from: int | None = 0
@@ -111,8 +111,8 @@ class Chainstate:
         """The chain variables after the newest canonical block."""
         return self.head.point
 
-    def note_step(self) -> None:
-        """Note that a long piece of work, such as a reorganisation, moves on; in the writer's thread."""
+    def count_step(self) -> None:
+        """Count a step of a long piece of work, such as a reorganisation; in the writer's thread."""
         self.steps += 1
 
     def load(self) -> ChainPoint:
@@ -461,7 +461,7 @@ class Chainstate:
         block = self.store.block(stored, self.params)
         self._check_undone(pending.state.undo(self.store.disconnect_block(stored)), parent)
         pending.undo(PendingUndo(stored.point, block.transfers), self.store.head(parent, self.params))
-        self.note_step()
+        self.count_step()
 
     def _check_undone(self, root: bytes, parent: StoredBlock) -> None:
         """Raise Corrupt unless ``root`` is the state root of ``parent``, whose child has been undone."""
@@ -484,7 +484,7 @@ class Chainstate:
         history = pending.head.history.completed_by(leaf)
         self.store.connect_block(stored, block.transfers, undo=effect.before, history=history)
         pending.apply(head, block)
-        self.note_step()
+        self.count_step()
 
     def _execute(self, block: Block) -> Effect:
         """Apply a block to the accounts; raises RuleViolation and leaves them as they were."""

@@ -78,7 +78,7 @@ class ClockGuard:
 
     def check(self) -> None:
         """Compare the clocks; to be called every CLOCK_CHECK_SECONDS."""
-        self._note_jump()
+        self._detect_jump()
         now = self.clock.seconds()
         self._leads.append((now, self._lead))
         while now - self._leads[1][0] >= STEADY_SECONDS:
@@ -91,13 +91,13 @@ class ClockGuard:
 
     def confirm(self) -> None:
         """Trust the computer's clock as it is now, because the operator says that it is right."""
-        self._note_jump()
+        self._detect_jump()
         if self._since is not None:
             self._trust()
 
     def is_trusted(self) -> bool:
         """Look at the clock, and return whether what is over by it may end for good."""
-        self._note_jump()
+        self._detect_jump()
         return self._since is None and not self.second_doubt()
 
     def why_no_block(self) -> str:
@@ -105,7 +105,7 @@ class ClockGuard:
 
         It may once the clock shows the time from before its jump again, or has not jumped for STEADY_SECONDS.
         """
-        self._note_jump()
+        self._detect_jump()
         if self._since is None or self._came_back() or self._is_steady(self._since):
             return ""
         return (
@@ -115,7 +115,7 @@ class ClockGuard:
 
     def doubt(self) -> str:
         """Why nothing expires by the clock at present; "" if it is trusted."""
-        self._note_jump()
+        self._detect_jump()
         if self._since is None:
             return self.second_doubt()
         until = f"no watch expires until it has been steady for {STEADY_SECONDS / 60:.0f} minutes"
@@ -131,7 +131,7 @@ class ClockGuard:
         """The Unix time by the even clock and what the computer's clock showed while it was last trusted."""
         return int((self.clock.seconds() + self._trusted_lead) * 1000)
 
-    def _note_jump(self) -> None:
+    def _detect_jump(self) -> None:
         moved = self._current_lead() - self._lead
         if abs(moved) >= _LOGGED_SECONDS:
             self._log.warn(

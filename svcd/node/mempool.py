@@ -508,12 +508,12 @@ class Mempool:
         if queue.line:
             self._lines[queue.line[0].sequence] = queue.line
             if not before or queue.line[0] is not before[0]:
-                self._note_head(queue.line[0])
+                self._push_head(queue.line[0])
         if queue.eviction_key != (key := queue.last_key()):
             queue.eviction_key = key
             self._evictions.add(key, waiting=len(self._entries))
 
-    def _note_head(self, head: MempoolEntry) -> None:
+    def _push_head(self, head: MempoolEntry) -> None:
         heappush(self._heads, _rank(head))
         if len(self._heads) > 2 * len(self._lines) + 64:
             self._heads = [_rank(line[0]) for line in self._lines.values()]

@@ -165,7 +165,7 @@ async def open_node(
         connection = await threads.writer.run(open_writer, path)
         tree_file = StateTreeFile(path)
         chainstate = Chainstate(params, ChainWriter(connection), tree_file)
-        on_progress(connection, chainstate.note_step)
+        on_progress(connection, chainstate.count_step)
         with explaining_os_errors(path), marker.opening(connection):
             await threads.writer.run(_load, chainstate, path, expect)
         reading = open_reader(path, threads.health.is_damage)

@@ -292,7 +292,7 @@ class AddressBook:
             self._remove_from(self._new, entry)
             self._remove_from(self._tried, entry)
 
-    def note_own(self, endpoint: Endpoint, now: float) -> None:
+    def remember_own(self, endpoint: Endpoint, now: float) -> None:
         """Remember for a day that an endpoint leads to this node itself."""
         self.forget(endpoint)
         self._own[endpoint] = now + 24 * _HOUR

@@ -61,7 +61,7 @@ class _BlockSource:
     fetching: Deferred[None] | None = None
     """The request that is under way."""
 
-    def note_bytes(self, count: int) -> None:
+    def count_bytes(self, count: int) -> None:
         """Count bytes that have come."""
         self.received += count
 
@@ -291,16 +291,16 @@ class Announcements:
         """Take the block from a peer; if it does not deliver, the next one is asked."""
         peer = source.peer
         try:
-            reply = await self._peers.client.blocks_by_hash(peer.endpoint, [fetch.header], source.note_bytes)
+            reply = await self._peers.client.blocks_by_hash(peer.endpoint, [fetch.header], source.count_bytes)
         except CancelledError:
             self.log.debug("{endpoint} is not waited for any longer", endpoint=peer.endpoint)
             return
         except PeerCallFailed as failed:
             self.log.debug("{endpoint} did not deliver a block: {why}", endpoint=peer.endpoint, why=failed.detail)
             if failed.retry_after:
-                self._peers.note_failure(peer, failed)
+                self._peers.count_failure(peer, failed)
             if failed.kind is FailureKind.TIMEOUT:
-                self._note_unreliable(peer)
+                self._mark_unreliable(peer)
             if failed.kind is FailureKind.INVALID:
                 self._peers.ban(peer, failed.detail)
             reply = BlocksReply([], 0)
@@ -312,8 +312,8 @@ class Announcements:
         if not reply.blocks:
             self._continue_later(fetch, 0.0)
             return
-        peer.note_delivery()
-        self._note_overtaken(fetch)
+        peer.credit_delivery()
+        self._mark_overtaken(fetch)
         fetch.end()
         try:
             outcome = await self._submit(reply.blocks[0], peer)
@@ -325,17 +325,17 @@ class Announcements:
 
     def _arrived(self, fetch: _AnnouncedBlock) -> None:
         """End the fetch of a block that arrived from another peer than those that were asked for it."""
-        self._note_overtaken(fetch)
+        self._mark_overtaken(fetch)
         self._end(fetch)
 
-    def _note_overtaken(self, fetch: _AnnouncedBlock) -> None:
+    def _mark_overtaken(self, fetch: _AnnouncedBlock) -> None:
         """Record the peers that had a head start, delivered next to nothing, and were overtaken."""
         now = self._node.now()
         for source in fetch.sources:
             if not source.has_head_start(now) and source.rate(now) < MIN_RATE and not fetch.over:
-                self._note_unreliable(source.peer)
+                self._mark_unreliable(source.peer)
 
-    def _note_unreliable(self, peer: Peer) -> None:
+    def _mark_unreliable(self, peer: Peer) -> None:
         """Record that a peer did not deliver a block as announced."""
         for key in (peer.endpoint, self._peers.reputation_key(peer)):
             self._unreliable_until[key] = self._node.now() + UNRELIABLE_SECONDS

@@ -435,7 +435,7 @@ class BlockDownload:
         if not arrived:
             source.backoff_until = now + ABSENT_BACKOFF
             return
-        source.peer.note_delivery()
+        source.peer.credit_delivery()
         self._progress.sent_by(endpoint)
         self.delivered = True
         self.last_block = self._idle_since = now
@@ -452,7 +452,7 @@ class BlockDownload:
             return
         source, error = request.source, failure.value
         if isinstance(error, PeerCallFailed) and error.retry_after:
-            self._peers.note_failure(source.peer, error)
+            self._peers.count_failure(source.peer, error)
             return
         source.rate = 0.0
         source.backoff_until = self._node.now() + ABSENT_BACKOFF
@@ -462,7 +462,7 @@ class BlockDownload:
             source.backoff_until = self._node.now() + SLOW_BACKOFF
             self._peers.ban(source.peer, error.detail)
         else:
-            self._peers.note_failure(source.peer, error)
+            self._peers.count_failure(source.peer, error)
 
     # Waiting
 

@@ -391,7 +391,7 @@ class ChainSync:
         except FalseClaim as why:
             self._peers.reject_claim(peer, str(why))
         except PeerCallFailed as failed:
-            self._peers.note_failed_proof(peer, failed)
+            self._peers.reject_unanswered(peer, failed)
 
     async def _prove(self, check: _ClaimCheck) -> None:
         """Fetch and verify headers until they prove the claim of the peer, and follow their chain.
@@ -508,7 +508,7 @@ class ChainSync:
         if found is not None and found.backoff.seconds_left and peer.endpoint in found.tried:
             peer.pause_claims(found.backoff.seconds_left)
             return
-        peer.note_proven_claim(chain.tip.work)
+        peer.accept_claim(chain.tip.work)
         self._follow(chain)
 
     def _follow(self, chain: HeaderChain) -> None:
@@ -547,7 +547,7 @@ class ChainSync:
         try:
             await download.run()
             self._unavailable.pop(chain.first, None)
-            source.note_delivery()
+            source.credit_delivery()
             if chain.end is ChainEnd.INVALID:
                 self._peers.refuse_chain(source, chain.fault)
             elif chain.end is ChainEnd.DISPUTED:

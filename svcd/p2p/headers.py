@@ -254,7 +254,7 @@ class HeaderFeed:
         """Abandon the source: blocks with verified headers are still fetched, and the next check continues there."""
         error, source = failure.value, self._chain.source
         if isinstance(error, PeerCallFailed):
-            self._peers.note_failure(source, error)
+            self._peers.count_failure(source, error)
         elif isinstance(error, FalseClaim):
             self._peers.reject_claim(source, str(error))
         elif not isinstance(error, ChainChanged | CancelledError):

@@ -112,8 +112,8 @@ class Peer:
         """Whether a request from the address of ``client`` may be this peer's; None is an exempt client."""
         return client is None or not self.address or self.is_at(client)
 
-    def note_status(self, status: PeerStatus, work: int, now: float) -> None:
-        """Note the chain that it claims; ``work`` is that of the chain here."""
+    def take_status(self, status: PeerStatus, work: int, now: float) -> None:
+        """Take the chain that it claims; ``work`` is that of the chain here."""
         grew = self.status is None or status.work > self.status.work
         since = now if grew or self.lags_since is None else self.lags_since
         self.lags_since = since if status.work < work else None
@@ -143,22 +143,22 @@ class Peer:
         """Check no claim of it for so long, through no fault of it."""
         self._claims.pause(seconds)
 
-    def note_unproven_claim(self, *, first: float, longest: float) -> None:
+    def reject_claim(self, *, first: float, longest: float) -> None:
         """Check no claim of it for ``first`` seconds, twice as long each time in a row, and for ``longest`` at most."""
         self._claims.fail(first=first, longest=longest)
         self.delivered = False
 
-    def note_proven_claim(self, work: int) -> None:
-        """Note the cumulative work that its headers have proven, and forget its unproven claims."""
+    def accept_claim(self, work: int) -> None:
+        """Keep the cumulative work that its headers have proven, and forget its unproven claims."""
         self.proven_work = max(self.proven_work, work)
         self._claims.failures, self.disputed = 0, ""
 
-    def note_agreement(self) -> None:
+    def forget_claims(self) -> None:
         """Check its claims again: it has the same changes of producers as this node now, and had others before."""
         self._claims, self.disputed = Backoff(self._clock), ""
 
-    def note_delivery(self) -> None:
-        """Note that it has sent blocks which were requested from it."""
+    def credit_delivery(self) -> None:
+        """It has sent blocks which were requested from it."""
         self.failures, self.delivered = 0, True
 
     @property

@@ -255,8 +255,8 @@ class Peers:
         """
         return peer.group() if self.settings.diverse else peer.endpoint
 
-    def note_sender(self, client: str | None, item: bytes) -> None:
-        """Note that the sender of ``item`` has it: the only peer at the address of ``client``, if there is one.
+    def mark_sender(self, client: str | None, item: bytes) -> None:
+        """Mark ``item`` as known to its sender: the only peer at the address of ``client``, if there is one.
 
         ``item`` is a txid, or the SHA-256 of a block's canonical JSON. A post is not signed by a node, so the address
         is all there is to go by; where several peers share it, the item is relayed to all of them.
@@ -371,7 +371,7 @@ class Peers:
             raise HandshakeFailed(failed.detail) from failed
         except HelloRefused as refused:
             if refused.fault is Fault.SELF:
-                self.book.note_own(endpoint, self.node.now())
+                self.book.remember_own(endpoint, self.node.now())
                 self.client.caller.forget(endpoint)
                 raise HandshakeFailed("it is this node itself") from refused
             if endpoint not in self._peers:
@@ -427,7 +427,7 @@ class Peers:
             return
         temporary = failed.kind is FailureKind.TIMEOUT or failed.retry_after
         if peer is not None and temporary and self.node.now() - peer.handshake_at < 2 * RENEW_SECONDS:
-            self.note_failure(peer, failed)
+            self.count_failure(peer, failed)
         else:
             self._lost(endpoint, failed.detail, retry_after=failed.retry_after)
 
@@ -491,7 +491,7 @@ class Peers:
             self.node.news.info("peer {endpoint} left: {why}; peers: {peers}", Topic.PEER_LEFT, **what)
         self.client.caller.forget(endpoint)
 
-    def note_failure(self, peer: Peer, failed: PeerCallFailed) -> None:
+    def count_failure(self, peer: Peer, failed: PeerCallFailed) -> None:
         """Pause a peer that has answered 429 or 503, or count a request that it did not answer.
 
         The third such request in a row drops the peer, which is not banned for it. Does nothing if the peer has been
@@ -514,10 +514,10 @@ class Peers:
     ) -> None:
         """Note that a peer did not prove a claim: no other one is checked for ``first`` seconds, then twice as long."""
         self.log.info("{endpoint} did not prove its claim of more work: {why}", endpoint=peer.endpoint, why=why)
-        peer.note_unproven_claim(first=first, longest=longest)
+        peer.reject_claim(first=first, longest=longest)
 
-    def note_failed_proof(self, peer: Peer, failed: PeerCallFailed) -> None:
-        """Note that a peer did not answer when it was asked to prove a claim."""
+    def reject_unanswered(self, peer: Peer, failed: PeerCallFailed) -> None:
+        """Check no claim of a peer for a while that did not answer when it was asked to prove one."""
         if failed.retry_after:
             peer.pause(failed.retry_after)
         else:
@@ -632,14 +632,14 @@ class Peers:
         try:
             status = await self.client.status(peer.endpoint)
             had_others = peer.status is not None and not self._has_same_changes(peer)
-            peer.note_status(status, self.node.chain_manager.tip.work, self.node.now())
+            peer.take_status(status, self.node.chain_manager.tip.work, self.node.now())
             if had_others and self._has_same_changes(peer):
-                peer.note_agreement()
+                peer.forget_claims()
             self.on_status()
             if not self.reachable and self.has(peer):
                 await self._poll_mempool(peer)
         except PeerCallFailed as failed:
-            self.note_failure(peer, failed)
+            self.count_failure(peer, failed)
         finally:
             peer.polling = False
 
@@ -687,7 +687,7 @@ class Peers:
         try:
             endpoints = await self.client.peers(peer.endpoint)
         except PeerCallFailed as failed:
-            self.note_failure(peer, failed)
+            self.count_failure(peer, failed)
             return
         for endpoint in endpoints:
             self.hint(endpoint, source=peer.group())

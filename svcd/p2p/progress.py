@@ -150,7 +150,7 @@ class SyncProgress:
     def chain_changed(self, change: ChainChange) -> None:
         """Count transfers that were connected."""
         if self._target is not None:
-            self._note_second()
+            self._keep_totals()
             self.transactions += sum(block.transfer_count for block in change.applied)
 
     def connected(self, blocks: int, height: int) -> None:
@@ -158,7 +158,7 @@ class SyncProgress:
         self._height = height
         if self._target is None:
             return
-        self._note_second()
+        self._keep_totals()
         self.blocks += blocks
         now = self._clock.seconds()
         if now - self._said >= LOG_SECONDS and (state := self.snapshot()) is not None:
@@ -217,10 +217,10 @@ class SyncProgress:
         passed = round((now - self._since) * 1e6)
         waited_for = SyncStage(next(iter(self._batches.values()), SyncStage.FETCH))
         self._since = now
-        self._note_second()
+        self._keep_totals()
         self._waited[waited_for] += passed
 
-    def _note_second(self) -> None:
+    def _keep_totals(self) -> None:
         """Keep the totals before the present second, and drop those from before the last minute."""
         now = int(self._clock.seconds())
         if not self._earlier or self._earlier[-1].second != now:

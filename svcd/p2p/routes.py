@@ -350,7 +350,7 @@ class PeerRoutes:
             transfer = parse_transfer(transaction, self._node.params)
             if self.post_bans.refuses(client):
                 raise HttpError(403, BANNED)
-            self._peers.note_sender(client, transfer.txid)
+            self._peers.mark_sender(client, transfer.txid)
             state = await self._transaction_pool.submit(transfer, on_lookup=partial(charge, LOOKUP.tokens))
         except RuleViolation as violation:
             tokens = 0.0 if violation.code in _POLICY else MALFORMED_TOKENS
@@ -377,7 +377,7 @@ class PeerRoutes:
             raise HttpError(403, BANNED)
         if body.startswith(_BEFORE) and body.endswith(_AFTER):
             # As nodes send it: then the sender is known to have it before the block is passed on.
-            self._peers.note_sender(client, sha256(body[len(_BEFORE) : -len(_AFTER)]).digest())
+            self._peers.mark_sender(client, sha256(body[len(_BEFORE) : -len(_AFTER)]).digest())
         outcome, block_hash = await self._node.chain_manager.submit_posted(body, self._peers.name_of(client))
         if isinstance(outcome, RuleViolation):
             tokens = self.post_bans.penalise_invalid_block(client, outcome) if block_hash else MALFORMED_TOKENS

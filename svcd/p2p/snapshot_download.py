@@ -271,7 +271,7 @@ class SnapshotDownload:
             return
         finally:
             self._requests.remove(request)
-        peer.note_delivery()
+        peer.credit_delivery()
         self._helped.add(peer.endpoint)
         self._note_delivery()
         if self._node.now() - request.began < SLOW_SECONDS:
@@ -305,4 +305,4 @@ class SnapshotDownload:
             return
         if not failed.retry_after:
             self._backoff[peer.endpoint] = self._node.now() + FAILED_BACKOFF
-        self._peers.note_failure(peer, failed)
+        self._peers.count_failure(peer, failed)

@@ -374,7 +374,7 @@ class SnapshotStart:
             except FalseClaim as why:
                 self._peers.reject_claim(peer, str(why))
             except PeerCallFailed as failed:
-                self._peers.note_failed_proof(peer, failed)
+                self._peers.reject_unanswered(peer, failed)
         tip = await self._write(self._staging.tip)
         if self._mode is not StartMode.SNAPSHOT and tip.height <= MIN_BLOCKS:
             raise _NotFromSnapshot(f"the headers show {tip.height} blocks, which is not more than {MIN_BLOCKS}")
@@ -421,7 +421,7 @@ class SnapshotStart:
                 if head is None:
                     return
                 new = True
-                peer.note_proven_claim(head.point.work)
+                peer.accept_claim(head.point.work)
                 self._shown_work = head.point.work
                 self._note(StartStage.HEADERS, head.point.height, reply.height)
             if reply.is_last:

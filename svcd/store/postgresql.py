@@ -330,8 +330,8 @@ class PostgresqlConnection:
         """Note that the contents are a restored backup; see :meth:`is_copy`."""
         self.execute("UPDATE webhook_schema SET restored = 1")
 
-    def note_server(self) -> None:
-        """Note which server has the database, for :meth:`is_copy`, unless that was done before."""
+    def record_server(self) -> None:
+        """Record which server has the database, for :meth:`is_copy`, unless that was done before."""
         self.execute("UPDATE lease SET server = ? WHERE server = ''", (self._server,))
 
     def moved(self) -> Moved:

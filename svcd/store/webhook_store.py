@@ -162,8 +162,8 @@ class WebhookStore:
         if steps:
             self._db.execute("DELETE FROM followed_block WHERE height <= ?", (steps[-1].height - keep,))
 
-    def note_evaluated(self, height: int | None) -> None:
-        """Note the height up to which all watches have been evaluated; None if it is that of the newest followed block.
+    def set_evaluated(self, height: int | None) -> None:
+        """Store the height up to which all watches are evaluated; None if it is that of the newest followed block.
 
         No other followed block has such a note.
         """

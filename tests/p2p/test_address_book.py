@@ -468,7 +468,7 @@ def test_an_address_that_fails_8_times_is_not_handed_out() -> None:
 def test_our_own_endpoint_is_remembered_for_a_day() -> None:
     book = new_book()
     learn(book, 1)
-    book.note_own(endpoint(1), NOW)
+    book.remember_own(endpoint(1), NOW)
     assert book.get(endpoint(1)) is None
     assert tried(book) == hints(book) == []
     assert book.is_own(endpoint(1), NOW + DAY - 1)
@@ -582,7 +582,7 @@ class BookMachine(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def is_ours(self, number: int) -> None:
-        self.book.note_own(self.crowded(number), self.now)
+        self.book.remember_own(self.crowded(number), self.now)
         assert self.book.get(self.crowded(number)) is None
 
     @rule(seconds=st.sampled_from([1.0, 60.0, HOUR]))

@@ -326,7 +326,7 @@ def test_a_late_failure_of_an_old_key_does_not_cost_the_new_one_its_place(node: 
     node.meet(remote)
     assert not node.peers.has(old)
     for _ in range(peers.MAX_FAILURES):
-        node.peers.note_failure(old, PeerCallFailed(FailureKind.TIMEOUT, "late"))
+        node.peers.count_failure(old, PeerCallFailed(FailureKind.TIMEOUT, "late"))
     assert node.knows(remote)
 
 

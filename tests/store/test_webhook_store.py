@@ -296,11 +296,11 @@ def test_the_trail_is_replaced_above_a_fork_and_shortened_below(watches: Webhook
     ]
     assert watches.newest_step() == FollowedBlock(6, b"b6", 2**200)
 
-    watches.note_evaluated(4)
+    watches.set_evaluated(4)
     watches.follow(6, [FollowedBlock(7, b"b7", 2**201)], keep=5)
-    watches.note_evaluated(4)
+    watches.set_evaluated(4)
     assert [step.evaluated for step in watches.steps_down()] == [4, None, None, None, None]
-    watches.note_evaluated(None)
+    watches.set_evaluated(None)
     assert watches.newest_step() == FollowedBlock(7, b"b7", 2**201)
 
 

@@ -70,7 +70,7 @@ def test_nodes_are_told_that_their_database_was_restored(terminal: Terminal, pos
     uri = postgresql_server.new_schema()
     assert "does not exist" in terminal.failure("webhook", "restored", uri)
     with closing(opened(uri, DEVNET.genesis_hash)) as connection:
-        connection.note_server()
+        connection.record_server()
         assert not connection.is_copy()
         told = terminal.ok("webhook", "restored", uri).out
         name = f"the PostgreSQL database postgres on {postgresql_server.folder}"
