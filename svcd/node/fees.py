@@ -36,6 +36,10 @@ class Fees:
         params = self._chain_manager.params
         return max(fee_for_rate(self._rate(), LARGEST_TRANSFER), self.floor() or 0, params.minimum_fee)
 
+    def has_room(self) -> bool:
+        """Whether the next block takes all that waits, and one more transfer of any size."""
+        return self._rate() == 0
+
     def _rate(self) -> int:
         """The least fee rate that gets into the next block; 0 while that has room."""
         params, mempool = self._chain_manager.params, self._mempool

@@ -63,15 +63,15 @@ def script_timing(sources: Sources) -> Mapping[str, int | None]:
 
 
 def next_block_card(sources: Sources) -> Tag:
-    """A card that says how full the next block is and, once more waits, what fee gets in."""
+    """A card that says how full the next block is and, where it has no room left, what fee gets in."""
     params, count = sources.params, len(sources.mempool)
     size = sources.mempool.size + count
     percent = fullness(params, count=count, size=size + params.max_block_bytes - block_room(params))
-    if count > params.max_block_transactions or size > block_room(params):
-        enough = message("explorer.enough", fee=amount(sources.fees.suggested()))
-        advice: list[Content] = [message("explorer.crowded", count=count), " ", enough]
+    if sources.fees.has_room():
+        advice: list[Content] = [message("explorer.room", count=count) if count else message("explorer.nothing-waits")]
     else:
-        advice = [message("explorer.room", count=count) if count else message("explorer.nothing-waits")]
+        enough = message("explorer.enough", fee=amount(sources.fees.suggested()))
+        advice = [message("explorer.crowded", count=count), " ", enough]
     return tag(
         "div",
         tag(

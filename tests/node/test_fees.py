@@ -70,9 +70,10 @@ def test_once_the_next_block_is_full_the_suggested_fee_displaces_the_cheapest_in
     fees = fees_of(bench, **limit)
     for count, sender in enumerate(("alice", "bob")):
         bench.add(sender, fee=(9 - count) * FEE)
-    assert fees.suggested() == FEE
+    assert (fees.suggested(), fees.has_room()) == (FEE, True)
     for count, sender in enumerate(("carol", "dave", "erin"), 2):
         bench.add(sender, fee=(9 - count) * FEE)
+    assert not fees.has_room()
     suggested = fees.suggested()
     assert FEE < suggested < 12 * FEE
     bench.add("frank", fee=suggested)
