@@ -61,7 +61,8 @@ function show(order) {
     byId('message').textContent = SENTENCES[payment.state]?.(details) ?? payment.state;
     if (!waits) return;
     byId('amount').textContent = `${details.amount} ${details.unit}`;
-    byId('until').textContent = `until ${new Date(details.payUntil).toLocaleTimeString()}`;
+    const until = new Date(details.payUntil).toLocaleTimeString([], { timeStyle: 'long' });
+    byId('until').textContent = `until ${until}`;
     byId('uri').textContent = details.paymentUri;
     byId('wallet').href = details.paymentUri;
     byId('checkout').href = details.checkoutUrl;
