@@ -26,8 +26,8 @@ stretch = cache(hashlib.pbkdf2_hmac)
 fill = cache(keyfiles.hash_secret_raw)
 
 
-@pytest.fixture
-def stretched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _stretched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cache PBKDF2 and Argon2id, which are slow on purpose, for the passwords of the tests."""
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", stretch)
     monkeypatch.setattr(keyfiles, "hash_secret_raw", fill)

@@ -16,8 +16,6 @@ from tests.cli.wallet.test_refund import pay
 from tests.cli.wallet.test_send import KNOWN
 from tests.rpc.node import FAUCET, OPERATOR, Node
 
-pytestmark = pytest.mark.usefixtures("stretched_once")
-
 
 def books(text: str) -> list[dict[str, str]]:
     """The rows of a CSV export."""

@@ -42,8 +42,6 @@ from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, Terminal, site_of
 from tests.json_places import DELETED, Place, places, put
 from tests.rpc.node import FAUCET
 
-pytestmark = pytest.mark.usefixtures("stretched_once")
-
 NOW = DEVNET.slot_time(START_SLOT)
 HASH = "ab" * 32
 EVENT_ID = "svcevt_" + "0" * 32

@@ -19,8 +19,6 @@ from tests.cli.terminal import KEYFILE, OTHER, PASSWORD, Fixed, Terminal, site_o
 from tests.rpc.conftest import public_client
 from tests.rpc.node import Node, Settings
 
-pytestmark = pytest.mark.usefixtures("stretched_once")
-
 KNOWN = {"SVC_WALLET_PASSWORD": PASSWORD}
 FEST = {**KNOWN, "SVC_NETWORK": "festival.toml"}
 ALICE = encode_address(key_of("alice").hash, "fest")

@@ -12,7 +12,7 @@ FIRST = 6
 
 
 @pytest.fixture
-def paid(rich: Node, terminal: Terminal, stretched_once: None) -> str:
+def paid(rich: Node, terminal: Terminal) -> str:
     """The txid of a payment of order-1 in block 2, which the node has no more."""
     words = ("wallet", "send", OTHER, "2.5", "--reference", "order-1", "--yes", "--json")
     txid = str(json.loads(terminal.ok(*words, env=PASSWORD).out)["txid"])

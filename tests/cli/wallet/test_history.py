@@ -2,13 +2,9 @@
 
 import json
 
-import pytest
-
 from tests.cli.terminal import ADDRESS, OTHER, Terminal
 from tests.cli.wallet.test_send import KNOWN, PAY, SEND
 from tests.rpc.node import Node
-
-pytestmark = pytest.mark.usefixtures("stretched_once")
 
 
 def test_history_shows_incoming_outgoing_and_pending_transfers(rich: Node, terminal: Terminal) -> None:

@@ -19,9 +19,6 @@ WORDS = generate_mnemonic(lambda size: bytes(range(size)))
 """Those that the terminal's randomness gives."""
 
 
-pytestmark = pytest.mark.usefixtures("stretched_once")
-
-
 # new
 
 

@@ -24,8 +24,6 @@ from tests.cli.terminal import ADDRESS, KEYFILE, OTHER, PASSWORD, Terminal, site
 from tests.cli.wallet.test_send import view_of
 from tests.lying_node import BROADCAST_LIES, DAY, OTHER_LIES, Liar, Lie, LyingNode, SimulatedChain
 
-pytestmark = pytest.mark.usefixtures("stretched_once")
-
 KNOWN = {"SVC_WALLET_PASSWORD": PASSWORD}
 ORDER = ("wallet", "pay", format_uri(PaymentRequest(PaymentTerms("order-17", OTHER, 10 * COIN, 12))))
 SEND = ("wallet", "send", OTHER, 10)

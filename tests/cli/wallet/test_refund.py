@@ -21,8 +21,6 @@ from tests.cli.wallet.test_send import KNOWN, canned, waiting
 from tests.rpc.node import FAUCET, Node
 from tests.submitting import submitted
 
-pytestmark = pytest.mark.usefixtures("stretched_once")
-
 
 def pay(node: Node, terminal: Terminal, amount: int, reference: str | None, recipient: str = ADDRESS) -> str:
     """Let the faucet pay, into the next block; gives the txid."""

@@ -21,8 +21,6 @@ from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, SEED, Fixed, Terminal, 
 from tests.rpc.node import Node, Settings
 from tests.submitting import submitted
 
-pytestmark = pytest.mark.usefixtures("stretched_once")
-
 KNOWN = {"SVC_WALLET_PASSWORD": PASSWORD}
 URI = format_uri(PaymentRequest(PaymentTerms("order-17", OTHER, 2 * COIN, 12), "Tea & cake"))
 PAY = ("wallet", "pay", URI)
