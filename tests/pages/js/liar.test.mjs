@@ -260,6 +260,9 @@ async function history(seed, { anew, longest, typed }) {
   return store.signed;
 }
 
+/** How many histories of each kind; `make test-all` tries more. */
+const HISTORIES = Number(process.env.SVC_HISTORIES ?? 60);
+
 for (const [what, options] of Object.entries({
   "for as long as it lies": { anew: false, longest: 12 * HOUR, typed: 0, least: 100 },
   "within a day, though the person agrees to all that is asked": { anew: true, longest: HOUR / 4, typed: 0, least: 80 },
@@ -267,7 +270,7 @@ for (const [what, options] of Object.entries({
 })) {
   test(`random lies, time-outs, restarts and reorganisations make no second payment: ${what}`, async () => {
     let again = 0;
-    for (let seed = 1; seed <= 300; seed += 1) {
+    for (let seed = 1; seed <= HISTORIES; seed += 1) {
       const byIntent = new Map();
       for (const { id, transfer } of await history(seed, options)) {
         byIntent.set(id, [...(byIntent.get(id) ?? []), transfer.nonce]);
@@ -278,6 +281,6 @@ for (const [what, options] of Object.entries({
         assert.deepEqual([...new Set(nonces)], [nonces[0]], `seed ${seed}: ${id} was signed under two nonces`);
       }
     }
-    assert.ok(again > options.least, `only ${again} payments were signed again`);
+    assert.ok(again >= (options.least * HISTORIES) / 300, `only ${again} payments were signed again`);
   });
 }
