@@ -20,7 +20,7 @@ from svcd.limits import SIDE_BLOCKS, limit
 from svcd.node.chain_manager import MAX_WANTED, ChainManager
 from svcd.node.tasks import CancellableTasks
 from svcd.p2p.client import MAX_BRANCH_HEADERS, MORE, WANTED
-from svcd.p2p.headers import closer_locator, locator
+from svcd.p2p.headers import CanonicalHeaders, FalseClaim, HeaderStream, StreamEnded
 from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Backoff, Peer
 from svcd.p2p.peers import Peers
@@ -35,10 +35,6 @@ ROUND_SECONDS: Final = limit(600.0, "time for a round of pushes", "seconds", _EN
 """Time limit for a round: a slow peer keeps the others waiting."""
 MIN_BLOCK_BYTES: Final = limit(4_096, "least size that a pushed block counts as", "bytes", _ENDLESS_BRANCH)
 """The least that a block counts for in a round: a call has a cost of its own."""
-SEARCH_HEADERS: Final = 100
-"""Headers in each request for the last common block."""
-SEARCH_QUESTIONS: Final = limit(8, "requests to find the last common block of a branch", "requests", _ENDLESS_BRANCH)
-"""Such requests in one search; each narrows it to a hundredth of what the last one left."""
 SEARCH_SECONDS: Final = limit(30.0, "time to find the last common block of a branch", "seconds", _ENDLESS_BRANCH)
 """Time limit for a search; no other peer is sent blocks meanwhile."""
 FIRST_BACKOFF: Final = limit(60.0, "first pause after a round of pushes without progress", "seconds", _ENDLESS_BRANCH)
@@ -130,7 +126,7 @@ class BranchPush:
         try:
             full = await self._push(peer)
             taken = True
-        except (PeerCallFailed, _BlockNotAccepted) as failed:
+        except (PeerCallFailed, FalseClaim, StreamEnded, _BlockNotAccepted) as failed:
             self.log.debug("{endpoint} takes no more blocks: {why}", endpoint=peer.endpoint, why=str(failed))
         if self._peers.has(peer):
             await self._peers.poll_status(peer)
@@ -164,7 +160,7 @@ class BranchPush:
     async def _push(self, peer: Peer) -> bool:
         """Post in order the blocks that the peer lacks; True if the round was full before the last one.
 
-        Raises PeerCallFailed or _BlockNotAccepted.
+        Raises PeerCallFailed, FalseClaim, StreamEnded or _BlockNotAccepted.
         """
         node, began, size = self._peers.node, self._peers.node.now(), 0
         common = await self._last_common(peer)
@@ -185,26 +181,13 @@ class BranchPush:
         return True
 
     async def _last_common(self, peer: Peer) -> int:
-        """The height of the last common block; raises PeerCallFailed or _BlockNotAccepted."""
+        """The height of the last common block; raises PeerCallFailed, FalseClaim or StreamEnded."""
         chain_manager, shown = self._peers.node.chain_manager, self._tip_on_our_chain(peer)
         if shown is not None:
             return shown.height
-        hashes, lower, began = locator(chain_manager), 0, self._peers.node.now()
-        for _ in range(SEARCH_QUESTIONS):
-            if not self._peers.has(peer):
-                raise _BlockNotAccepted("it has been dropped")
-            remaining = began + SEARCH_SECONDS - self._peers.node.now()
-            if remaining <= 0:
-                break
-            reply = await self._peers.client.headers(peer.endpoint, hashes, SEARCH_HEADERS, within=remaining)
-            if reply.first <= lower:
-                raise _BlockNotAccepted("its headers do not lead upwards from the last common block")
-            newest_first = [header.hash for header in reversed(reply.headers)]
-            common = max(chain_manager.reader.last_common(newest_first), reply.first - 1)
-            if common - reply.first + 1 < SEARCH_HEADERS:
-                return common
-            hashes, lower = closer_locator(chain_manager, common), common
-        raise _BlockNotAccepted("the last common block was not found in time")
+        stream = HeaderStream(self._peers, peer, CanonicalHeaders(chain_manager), seconds=SEARCH_SECONDS)
+        reply, common = await stream.search()
+        return reply.headers[common - 1].height if common else reply.first - 1
 
     async def _post(self, peer: Peer, point: ChainPoint, wire: bytes, *, until: float) -> None:
         """Post one block; raises PeerCallFailed or _BlockNotAccepted.

@@ -5,9 +5,9 @@ synced and makes blocks. The chain that is proven to have more work is followed:
 that has them, and no peer is penalised for what another one sent (docs/peers.md "Catching up").
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from attrs import define
 from twisted.internet.defer import CancelledError, Deferred
@@ -15,24 +15,23 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.bounded_dict import BoundedDict
-from svcd.chain.block import Header
 from svcd.chain.difficulty import next_target
 from svcd.chain.forkchoice import prefers
 from svcd.chain.transition import ChainPoint
 from svcd.chain.work import block_work
 from svcd.limits import STALLING_PEER, limit
 from svcd.p2p.block_download import BlockDownload, DownloadFailed, InvalidChain, NodeBusy
-from svcd.p2p.client import HeadersReply, PeerStatus
+from svcd.p2p.client import PeerStatus
 from svcd.p2p.headers import (
-    FIRST_HEADERS,
-    PROOF_HEADERS,
-    ChainEnd,
+    FALSE_CLAIM,
+    PROOF_SECONDS,
     FalseClaim,
     HeaderChain,
     HeaderFeed,
-    check_one_chain,
-    closer_locator,
-    locator,
+    HeaderStream,
+    StoredBlockHeaders,
+    StreamEnded,
+    judge,
 )
 from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Backoff, Peer
@@ -41,26 +40,17 @@ from svcd.p2p.progress import SyncProgress
 from svcd.p2p.snapshot_start import SnapshotStart, StageProgress, StartSettings
 from svcd.p2p.transport import PeerCallFailed
 
-T = TypeVar("T")
-
-_FALSE_CLAIM: Final = "Claiming a chain of maximal work and delivering nothing, or one header at a time"
-MAX_CLAIMS: Final = limit(2, "claims checked at a time", "claims", _FALSE_CLAIM)
+MAX_CLAIMS: Final = limit(2, "claims checked at a time", "claims", FALSE_CLAIM)
 """Claims that are checked at a time, for at most PROOF_SECONDS each."""
-MAX_LONG_CLAIMS: Final = limit(4, "claims whose check takes longer, at a time", "claims", _FALSE_CLAIM)
+MAX_LONG_CLAIMS: Final = limit(4, "claims whose check takes longer, at a time", "claims", FALSE_CLAIM)
 """Claims whose check takes longer and continues beside these: those with the most verified work."""
 CLAIM_APART_SECONDS: Final = 2.0
 """Between the beginnings of two checks: most peers have the same chain, and its headers are fetched once."""
-PROOF_SECONDS: Final = limit(10.0, "time for a reply about a claim", "seconds", _FALSE_CLAIM)
-"""For each reply about a claim that is not proven yet."""
 MAX_PROOF_SECONDS: Final = limit(600.0, "time to prove one claim", "seconds", "Endless headers of little work")
 """How long one claim may be checked, however many headers come."""
-MAX_SEARCHES: Final = limit(6, "requests to find the last common block of a claim", "requests", _FALSE_CLAIM)
-"""Requests to find the last common block in the canonical chain; three find it in a chain of 500,000 blocks."""
-MAX_RESTARTS: Final = 5
-"""How often the check of one claim begins again because the peer's chain changed."""
-HOLD_SECONDS: Final = limit(90.0, "time that a proven chain counts without its blocks", "seconds", _FALSE_CLAIM)
+HOLD_SECONDS: Final = limit(90.0, "time that a proven chain counts without its blocks", "seconds", FALSE_CLAIM)
 """A proven chain of which no block has come for so long no longer counts as catching up."""
-FAR_BLOCKS: Final = limit(6, "lead of a proven chain that makes the node wait for it", "blocks", _FALSE_CLAIM)
+FAR_BLOCKS: Final = limit(6, "lead of a proven chain that makes the node wait for it", "blocks", FALSE_CLAIM)
 """How many blocks' work a proven chain must be ahead to keep the node in catching-up: a miner that publishes the
 headers of its newest blocks and withholds the blocks must not stop other miners."""
 FEED_SECONDS: Final = limit(30.0, "time that blocks wait for further headers", "seconds", STALLING_PEER)
@@ -68,7 +58,7 @@ FEED_SECONDS: Final = limit(30.0, "time that blocks wait for further headers", "
 
 Time in which blocks do not wait is subtracted.
 """
-ASKING_SECONDS: Final = limit(10.0, "wait for the check of claims before the tip counts", "seconds", _FALSE_CLAIM)
+ASKING_SECONDS: Final = limit(10.0, "wait for the check of claims before the tip counts", "seconds", FALSE_CLAIM)
 """How long after its first peer a started node waits, at most, for claims to be checked, and for the blocks that they
 prove, before it counts as synced; so does a node that has caught up."""
 FIRST_BACKOFF: Final = 60.0
@@ -94,11 +84,11 @@ class _ClaimCheck:
     claim: PeerStatus
     began: float
     """The node's seconds."""
+    stream: HeaderStream | None = None
+    """The headers of its chain; None before the check has begun."""
     chain: HeaderChain | None = None
     """The headers that are verified so far."""
     work: Deferred[None] | None = None
-    call: Deferred[Any] | None = None
-    """The request that is under way."""
     ended: bool = False
     """Whether no further request is made."""
 
@@ -110,19 +100,8 @@ class _ClaimCheck:
     def end(self) -> None:
         """Make no further request: the check, which may be the caller itself, ends at its next one."""
         self.ended = True
-        if self.call is not None:
-            self.call.cancel()
-
-    async def reply(self, request: Coroutine[Any, Any, T]) -> T:
-        """The reply to a request. Raises CancelledError if the check has ended."""
-        if self.ended:
-            request.close()
-            raise CancelledError
-        self.call = call = Deferred.fromCoroutine(request)
-        try:
-            return await call
-        finally:
-            self.call = None
+        if self.stream is not None:
+            self.stream.end()
 
 
 @define(eq=False)
@@ -371,7 +350,9 @@ class ChainSync:
 
     def _start_check(self, check: _ClaimCheck) -> None:
         self._checks[check.peer.endpoint] = check
-        check.work = Deferred.fromCoroutine(self._check(check))
+        known = StoredBlockHeaders(self._node.chain_manager)
+        check.stream = HeaderStream(self._peers, check.peer, known, seconds=MAX_PROOF_SECONDS)
+        check.work = Deferred.fromCoroutine(self._check(check, check.stream))
         check.work.addErrback(self._failed).addBoth(lambda _: self._check_ended(check)).addErrback(self._failed)
 
     def _check_ended(self, check: _ClaimCheck) -> None:
@@ -384,116 +365,53 @@ class ChainSync:
         if not failure.check(CancelledError):  # type: ignore[no-untyped-call]
             self._own_errors.note(failure)
 
-    async def _check(self, check: _ClaimCheck) -> None:
+    async def _check(self, check: _ClaimCheck, stream: HeaderStream) -> None:
         peer = check.peer
         try:
-            await self._prove(check)
+            await self._prove(check, stream)
+        except StreamEnded:
+            pass
         except FalseClaim as why:
             self._peers.reject_claim(peer, str(why))
         except PeerCallFailed as failed:
             self._peers.reject_unanswered(peer, failed)
 
-    async def _prove(self, check: _ClaimCheck) -> None:
+    async def _prove(self, check: _ClaimCheck, stream: HeaderStream) -> None:
         """Fetch and verify headers until they prove the claim of the peer, and follow their chain.
 
-        Raises FalseClaim or PeerCallFailed.
+        Raises FalseClaim, StreamEnded or PeerCallFailed.
         """
-        peer, claim, restarts = check.peer, check.claim, 0
-        chain = check.chain = await self._first_headers(check)
-        while chain is not None:
+        peer, claim = check.peer, check.claim
+        chain: HeaderChain | None = None
+        while chain is None or not chain.complete:
+            batch = await stream.next()
+            if batch is None:
+                chain = check.chain = None
+                break
+            if chain is None or batch.parent.point.hash != chain.tip.hash:
+                # The first headers, or the peer's chain has changed.
+                chain = HeaderChain(peer, batch.headers[0].hash, batch.parent, batch.claimed_height)
+                check.chain = chain
+            chain.append(batch)
             if self._is_followed(chain):
                 peer.pause_claims(PROOF_SECONDS)
                 return
             if chain.window and self._is_better(chain):
                 self._follow_unless_unavailable(chain)
                 return
-            if chain.end is ChainEnd.INVALID:
-                self._peers.refuse_chain(peer, chain.fault)
+            if chain.failure is not None:
+                judge(self._peers, peer, chain.failure)
                 return
-            if chain.end is ChainEnd.DISPUTED:
-                self._peers.dispute_chain(peer, chain.fault)
-                return
-            if chain.end is ChainEnd.UNEXPECTED:
-                raise FalseClaim(chain.fault)
-            if chain.end is ChainEnd.EARLY:
-                self._peers.wait_for_slot(peer)
-                return
-            if chain.end is ChainEnd.COMPLETE:
-                break
-            reply = await self._request_headers(check, [chain.tip.hash], PROOF_HEADERS)
-            if reply.headers and reply.headers[0].parent_hash == chain.tip.hash:
-                await self._verify(chain, reply)
-            elif restarts < MAX_RESTARTS:
-                restarts += 1
-                chain = check.chain = await self._first_headers(check)
-            else:
-                raise FalseClaim("its chain changed while its headers were fetched, again and again")
         peer.checked_tip = claim.hash
         stored = self._node.chain_manager.reader.point(claim.hash)
         shown = self._node.chain_manager.tip.work if chain is None else chain.tip.work
         if max(shown, stored.work if stored else 0) < claim.work:
             raise FalseClaim("its headers have less work than it claims")
 
-    async def _first_headers(self, check: _ClaimCheck) -> HeaderChain | None:
-        """The first headers of a peer's chain that are not stored here; None if all are."""
-        chain_manager = self._node.chain_manager
-        hashes, limit = locator(chain_manager), FIRST_HEADERS
-        for _ in range(MAX_SEARCHES + 1):
-            reply = await self._request_headers(check, hashes, limit)
-            stored = self._count_stored(reply)
-            while stored and stored == len(reply.headers) and not self._is_canonical(reply.headers[-1]):
-                # A side branch that is stored here in part.
-                if reply.is_last:
-                    return None
-                reply = await self._request_headers(check, [reply.headers[-1].hash], PROOF_HEADERS)
-                stored = self._count_stored(reply)
-            if stored < len(reply.headers):
-                break
-            if reply.is_last:
-                return None
-            # The last common block lies between two hashes of the locator.
-            hashes, limit = closer_locator(chain_manager, reply.headers[-1].height), PROOF_HEADERS
-        else:
-            raise FalseClaim("its headers do not continue the chain")
-        headers = reply.headers[stored:]
-        fork = await chain_manager.head(headers[0].parent_hash)
-        if fork is None:
-            raise FalseClaim("its headers do not begin at a block that both have")
-        chain = HeaderChain(check.peer, headers[0].hash, fork, reply.height)
-        await self._verify(chain, HeadersReply(headers, reply.first + stored, reply.height))
-        return chain
-
-    def _is_canonical(self, header: Header) -> bool:
-        canonical = self._node.chain_manager.reader.canonical(header.height)
-        return canonical is not None and canonical.point.hash == header.hash
-
-    def _count_stored(self, reply: HeadersReply) -> int:
-        """How many of the first headers are of blocks that are stored here."""
-        reader = self._node.chain_manager.reader
-        return next(
-            (index for index, header in enumerate(reply.headers) if reader.point(header.hash) is None),
-            len(reply.headers),
-        )
-
     def _is_followed(self, chain: HeaderChain) -> bool:
         """Whether the first headers are those of the chain whose blocks are being fetched."""
         pending = set() if self._following is None else self._following.download.pending()
         return any(header.hash in pending for header in chain.window)
-
-    async def _request_headers(self, check: _ClaimCheck, hashes: Sequence[bytes], limit: int) -> HeadersReply:
-        """Headers for a proof: the reply must be here in time, whatever its progress.
-
-        Raises FalseClaim; headers that are not those of one chain are a false claim, too.
-        """
-        if self._node.now() - check.began > MAX_PROOF_SECONDS:
-            raise FalseClaim(f"its headers did not prove it within {MAX_PROOF_SECONDS:g} s")
-        client = self._peers.client
-        reply = await check.reply(client.headers(check.peer.endpoint, hashes, limit, within=PROOF_SECONDS))
-        check_one_chain(reply, limit)
-        return reply
-
-    async def _verify(self, chain: HeaderChain, reply: HeadersReply) -> None:
-        chain.append(reply, await self._node.chain_manager.check_headers(chain.head, reply.headers))
 
     def _is_better(self, chain: HeaderChain) -> bool:
         """Whether the verified headers prove more than the chain here and the one that is followed."""
@@ -548,10 +466,8 @@ class ChainSync:
             await download.run()
             self._unavailable.pop(chain.first, None)
             source.credit_delivery()
-            if chain.end is ChainEnd.INVALID:
-                self._peers.refuse_chain(source, chain.fault)
-            elif chain.end is ChainEnd.DISPUTED:
-                self._peers.dispute_chain(source, chain.fault)
+            if chain.failure is not None:
+                judge(self._peers, source, chain.failure)
         except InvalidChain as invalid:
             self.log.warn("the chain of {endpoint} is invalid: {why}", endpoint=source.endpoint, why=str(invalid))
             self._peers.refuse_chain(source, str(invalid))
@@ -582,6 +498,6 @@ class ChainSync:
         feed.note_wait(now, blocks_wait=following.download.waits_for_headers)
         others = [peer for peer in self._peers.all() if peer is not chain.source]
         able = any(peer.status and peer.status.work > chain.tip.work and not peer.claims_are_paused for peer in others)
-        if able and chain.end is not ChainEnd.ABANDONED and feed.starved >= FEED_SECONDS:
+        if able and not chain.abandoned and feed.starved >= FEED_SECONDS:
             self._peers.reject_claim(chain.source, "its headers come too slowly")
             feed.stop()

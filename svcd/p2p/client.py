@@ -1,6 +1,7 @@
 """The HTTP client for other nodes: each route as a method, every reply checked for its form (docs/peers.md)."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from attrs import evolve, frozen
@@ -107,6 +108,8 @@ class HeadersReply:
     """The height of the first of them; the block below it is the last that both have."""
     height: int
     """The height of the peer's tip, as it claims."""
+    is_one_chain: bool = True
+    """Whether each header is the child of the one before."""
 
     @property
     def is_last(self) -> bool:
@@ -329,7 +332,9 @@ def _read_headers(reply: bytes, limit: int, params: NetworkParams) -> HeadersRep
         raise PeerCallFailed(FailureKind.MALFORMED, f"its headers do not have the agreed form: {error}") from error
     if len(headers) > limit:
         raise PeerCallFailed(FailureKind.MALFORMED, "it sent more headers than were asked for")
-    return HeadersReply(headers, first, height)
+    # In the parser's thread, where the hash of each header is computed.
+    is_one_chain = all(header.parent_hash == before.hash for before, header in pairwise(headers))
+    return HeadersReply(headers, first, height, is_one_chain)
 
 
 def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams, known: Known | None) -> BlocksReply:

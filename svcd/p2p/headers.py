@@ -1,15 +1,16 @@
-"""Headers of other nodes' chains: locators, verified headers, and fetching them ahead of the blocks."""
+"""Headers of other nodes' chains: the one stream in which they are fetched and verified, and what is kept of them."""
 
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import StrEnum
-from itertools import pairwise
-from typing import Final, cast
+from math import inf
+from typing import Final, Protocol, cast
 
-from attrs import define, field
+from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.block import Header
@@ -17,7 +18,6 @@ from svcd.chain.errors import NotYet, ProducerViolation, RuleViolation
 from svcd.chain.transition import ChainHead, ChainPoint
 from svcd.limits import ENDLESS_ANSWER, limit
 from svcd.node.chain_manager import ChainManager
-from svcd.node.changes import HeaderCheck
 from svcd.node.pinned_block import UnexpectedBlock
 from svcd.p2p.client import MAX_HEADERS, HeadersReply
 from svcd.p2p.own_errors import OwnErrors
@@ -26,16 +26,23 @@ from svcd.p2p.peers import Peers
 from svcd.p2p.transport import FailureKind, PeerCallFailed
 from svcd.store.chain_store import locator_heights
 
+FALSE_CLAIM: Final = "Claiming a chain of maximal work and delivering nothing, or one header at a time"
 CLOSER_HASHES: Final = 100
 """Hashes in a locator between the last common block found so far and the tip."""
 FIRST_HEADERS: Final = 128
-"""Headers in the first request about a claim, which proves most claims."""
+"""Headers in the first request to a peer, which proves most claims; a slow peer is asked for no more later on."""
 PROOF_HEADERS: Final = 500
-"""Headers in further requests about a claim."""
+"""Headers in further requests to a peer whose chain is compared, at most, and in the first one for a proven chain."""
 WINDOW_HEADERS: Final = limit(8_192, "verified headers ahead of the blocks", "headers", ENDLESS_ANSWER)
 """Verified headers whose blocks have not come; the chain manager remembers more."""
 REPLY_SECONDS: Final = 5.0
-"""How long a reply with headers should take at most: after a slower one the next request is for fewer."""
+"""How long a reply with headers should take at most: after a slower one the next request is for half as many."""
+PROOF_SECONDS: Final = limit(10.0, "time for a reply about a claim", "seconds", FALSE_CLAIM)
+"""For each reply of a peer whose chain is not proven, whatever its progress."""
+MAX_SEARCHES: Final = limit(6, "requests to find the last common block of a claim", "requests", FALSE_CLAIM)
+"""Requests to find the last common block in the chain here; three find it in a chain of 500,000 blocks."""
+MAX_RESTARTS: Final = 5
+"""How often the search for the last common block begins again because the peer's chain changed."""
 TRIES: Final = 3
 """How often the source of a proven chain is asked for the same headers."""
 _FULL_WINDOW_SECONDS: Final = 0.5
@@ -46,55 +53,285 @@ class FalseClaim(Exception):
     """A peer does not have the chain that it claims; the text says what it sent."""
 
 
-class ChainChanged(Exception):
-    """A peer has left the chain that was fetched from it, or this node has dropped the peer."""
+class StreamEnded(Exception):
+    """No further headers come, through no fault of the peer: it was dropped, or has left the chain that was proven."""
 
 
-def locator(chain_manager: ChainManager) -> list[bytes]:
-    """Hashes of canonical blocks: the tip, 1, 2, 4, 8 … below it, and the genesis."""
-    return chain_manager.reader.hashes_at(locator_heights(chain_manager.tip.height))
+# What is here already
 
 
-def closer_locator(chain_manager: ChainManager, low: int) -> list[bytes]:
-    """Hashes of at most CLOSER_HASHES canonical blocks, spread evenly from the tip down to height ``low``."""
-    high = chain_manager.tip.height
+class KnownHeaders(Protocol):
+    """The headers that are here already, with which those of a peer are compared."""
+
+    async def height(self) -> int:
+        """The height of the newest header of the chain here."""
+
+    async def hashes_at(self, heights: Sequence[int]) -> list[bytes]:
+        """The hashes of the chain here at ``heights``, in this order, without the heights that have none."""
+
+    async def count(self, headers: Sequence[Header]) -> int:
+        """How many of the first of ``headers``, which are of one chain, are here."""
+
+    async def head(self, parent_of: Header) -> ChainHead | None:
+        """The parent of a header as the block to build on; None if it is not here."""
+
+
+def count_first(headers: Sequence[Header], is_here: Callable[[Header], bool]) -> int:
+    """How many of the first headers are here: of one chain, those before a header that is here are here as well."""
+    return bisect(headers, False, key=lambda header: not is_here(header))
+
+
+@frozen
+class StoredBlockHeaders:
+    """The headers of all blocks that are stored here, side blocks too."""
+
+    _chain_manager: ChainManager
+
+    async def height(self) -> int:
+        """See :class:`KnownHeaders`."""
+        return self._chain_manager.tip.height
+
+    async def hashes_at(self, heights: Sequence[int]) -> list[bytes]:
+        """See :class:`KnownHeaders`."""
+        return self._chain_manager.reader.hashes_at(heights)
+
+    async def count(self, headers: Sequence[Header]) -> int:
+        """See :class:`KnownHeaders`."""
+        reader = self._chain_manager.reader
+        return count_first(headers, lambda header: reader.point(header.hash) is not None)
+
+    async def head(self, parent_of: Header) -> ChainHead | None:
+        """See :class:`KnownHeaders`."""
+        return await self._chain_manager.head(parent_of.parent_hash)
+
+
+class CanonicalHeaders(StoredBlockHeaders):
+    """The headers of the canonical blocks."""
+
+    async def count(self, headers: Sequence[Header]) -> int:
+        """See :class:`KnownHeaders`."""
+        reader = self._chain_manager.reader
+        return count_first(headers, lambda header: reader.hashes_at([header.height]) == [header.hash])
+
+
+def closer_heights(low: int, high: int) -> list[int]:
+    """At most CLOSER_HASHES heights, spread evenly from ``high`` down to ``low``."""
     step = max(-(-(high - low) // (CLOSER_HASHES - 1)), 1)
-    return chain_manager.reader.hashes_at([*range(high, low, -step), low])
+    return [*range(high, low, -step), low]
 
 
-def check_count(reply: HeadersReply, limit: int) -> None:
-    """Raise FalseClaim for fewer headers than the ``limit`` if the peer says that it has more.
+# The stream
 
-    Otherwise a peer could keep a claim or a download open by one header at a time.
+
+@frozen
+class HeaderBatch:
+    """Headers of one reply that are not here, each the child of the one before."""
+
+    parent: ChainHead
+    """The block before the first one."""
+    headers: Sequence[Header]
+    """At least one."""
+    heads: Sequence[ChainHead]
+    """The valid ones, which are the first ones, as the blocks to build on."""
+    failure: RuleViolation | NotYet | None
+    """Why the first header after these is not valid; None if all are."""
+    is_last: bool
+    """Whether they end with the tip of the peer."""
+    claimed_height: int
+    """The height of the peer's tip, as it claims."""
+
+
+class HeaderStream:
+    """Fetches the headers of one peer's chain above the last block that is known here, and verifies them.
+
+    Each reply must have the requested number of headers, of one chain, or end with the peer's tip: otherwise a peer
+    could keep a claim or a download open by one header at a time. How many are requested follows the peer's line.
     """
-    if len(reply.headers) < limit and not reply.is_last:
-        raise FalseClaim("it sends fewer headers than requested and says that it has more")
+
+    log = Logger()
+
+    def __init__(
+        self,
+        peers: Peers,
+        peer: Peer,
+        known: KnownHeaders | None,
+        *,
+        head: ChainHead | None = None,
+        proven: bool = False,
+        ahead: bool = False,
+        seconds: float = inf,
+    ) -> None:
+        """The headers above ``head``, or else above the last block that both have; raises StreamEnded if that changes.
+
+        Without a ``head`` the last common block is searched for in the chain ``known``, again and again if the peer's
+        chain changes. A reply about a ``proven`` chain must make progress and is asked for again if it is lost;
+        otherwise it must arrive within PROOF_SECONDS, and the headers within ``seconds`` together. With ``ahead`` the
+        replies are as large as the line allows, and the next one is requested while the last one is verified.
+        """
+        self._peers = peers
+        self._node = peers.node
+        self._peer = peer
+        self._known = known
+        self._head = head
+        """The last verified header; None while the last common block is not known."""
+        self._proven, self._ahead = proven, ahead
+        self._seconds, self._began = seconds, peers.node.now()
+        self._limit = FIRST_HEADERS if head is None else PROOF_HEADERS
+        """How many headers to request next."""
+        self._asked = 0
+        """How many were requested last."""
+        self._restarts = 0
+        self._call: Deferred[HeadersReply] | None = None
+        """The request that is under way."""
+        self._ended = False
+        self.asked_at: float | None = None
+        """Since when (the node's seconds) a reply is waited for; None while none is."""
+
+    def end(self) -> None:
+        """Make no further request: who waits for the next headers, and may be the caller itself, gets CancelledError.
+
+        The verification of headers that have come goes on.
+        """
+        self._ended = True
+        if (call := self._call) is not None:
+            # Of a request that was made ahead nobody hears.
+            call.addErrback(self._unused)
+            call.cancel()
+
+    def _unused(self, failure: Failure) -> None:
+        if not failure.check(CancelledError, FalseClaim, PeerCallFailed, StreamEnded):  # type: ignore[no-untyped-call]
+            self.log.failure("requesting headers failed", failure)
+
+    async def next(self) -> HeaderBatch | None:
+        """The next headers; None if all that the peer has are known here.
+
+        Where its parent is not the last header of the batch before, the peer's chain has changed. Raises FalseClaim,
+        StreamEnded or PeerCallFailed.
+        """
+        reply, known = await self._next_reply()
+        headers = reply.headers[known:]
+        if not headers:
+            return None
+        if self._head is None and self._known is not None:
+            self._head = await self._known.head(headers[0])
+        if (parent := self._head) is None:
+            raise FalseClaim("its headers do not begin at a block that both have")
+        if self._ahead and not reply.is_last:
+            self._call = self._request([headers[-1].hash])
+        check = await self._node.chain_manager.check_headers(parent, headers)
+        if check.heads:
+            self._head = check.heads[-1]
+        return HeaderBatch(parent, headers, check.heads, check.failure, reply.is_last, reply.height)
+
+    async def _next_reply(self) -> tuple[HeadersReply, int]:
+        """The next reply whose headers are not all known here, unless it is the last, and how many of them are."""
+        if self._head is None:
+            return await self.search()
+        reply = await self._reply([self._head.point.hash])
+        if reply.headers and reply.headers[0].parent_hash == self._head.point.hash:
+            return reply, 0
+        if self._known is None:
+            raise StreamEnded("the peer's chain has changed")
+        if self._restarts >= MAX_RESTARTS:
+            raise FalseClaim("its chain changed while its headers were fetched, again and again")
+        self._restarts += 1
+        self._head = None
+        return await self.search()
+
+    async def search(self) -> tuple[HeadersReply, int]:
+        """The reply in which the peer's chain leaves what is known here, or ends, and how many of its headers are.
+
+        Raises FalseClaim, StreamEnded or PeerCallFailed.
+        """
+        known, searches, low = self._known, 0, -1
+        if known is None:
+            raise StreamEnded("the peer's chain is compared with none")
+        hashes = await known.hashes_at(locator_heights(await known.height()))
+        while searches <= MAX_SEARCHES:
+            reply = await self._reply(hashes)
+            count = await known.count(reply.headers)
+            if count < len(reply.headers) or reply.is_last:
+                return reply, count
+            last = reply.headers[-1]
+            if last.height <= low:
+                break
+            low, hashes = last.height, [last.hash]
+            if await known.hashes_at([low]) == hashes:
+                # The last common block lies between two hashes of the locator. Otherwise a branch is here in part.
+                searches += 1
+                hashes = await known.hashes_at(closer_heights(low, await known.height()))
+        raise FalseClaim("its headers do not continue the chain")
+
+    async def _reply(self, hashes: Sequence[bytes]) -> HeadersReply:
+        """The reply that was requested ahead, or else one to a request for the headers above one of ``hashes``."""
+        self.asked_at = began = self._node.now()
+        self._call = self._call or self._request(hashes)
+        try:
+            reply = await self._call
+        finally:
+            self._call = self.asked_at = None
+        if len(reply.headers) < self._asked and not reply.is_last:
+            raise FalseClaim("it sends fewer headers than requested and says that it has more")
+        if not reply.is_one_chain:
+            raise FalseClaim("its headers are not those of one chain")
+        most = MAX_HEADERS if self._ahead else PROOF_HEADERS
+        self._limit = _next_limit(self._asked, self._node.now() - began, most)
+        return reply
+
+    def _request(self, hashes: Sequence[bytes]) -> Deferred[HeadersReply]:
+        self._asked = self._limit
+        return Deferred.fromCoroutine(self._answer(hashes))
+
+    async def _answer(self, hashes: Sequence[bytes]) -> HeadersReply:
+        """The peer's answer; it is asked again about a proven chain if it is overloaded or an answer is lost."""
+        for tries_left in reversed(range(TRIES if self._proven else 1)):
+            if self._ended:
+                raise CancelledError
+            if not self._peers.has(self._peer):
+                break
+            late = FalseClaim(f"its headers did not come within {self._seconds:g} s")
+            left = self._began + self._seconds - self._node.now()
+            if left <= 0:
+                raise late
+            within = None if self._proven else min(PROOF_SECONDS, left)
+            try:
+                return await self._peers.client.headers(self._peer.endpoint, hashes, self._asked, within=within)
+            except PeerCallFailed as failed:
+                if failed.kind is FailureKind.TIMEOUT and within == left:
+                    raise late from failed
+                if not tries_left or not (failed.retry_after or failed.kind is FailureKind.TIMEOUT):
+                    raise
+                if failed.retry_after:
+                    await sleep(self._peers, failed.retry_after)
+        raise StreamEnded("the peer has been dropped")
 
 
-def check_one_chain(reply: HeadersReply, limit: int) -> None:
-    """Raise FalseClaim unless the headers are of one chain and :func:`check_count` accepts their number."""
-    check_count(reply, limit)
-    if any(header.parent_hash != before.hash for before, header in pairwise(reply.headers)):
-        raise FalseClaim("its headers are not those of one chain")
+def _next_limit(asked: int, seconds: float, most: int) -> int:
+    """How many headers to request next, at most ``most``, after the reply to a request took ``seconds``."""
+    if seconds > REPLY_SECONDS:
+        return min(max(asked // 2, FIRST_HEADERS), most)
+    return min(asked * 4, most) if seconds < REPLY_SECONDS / 4 else asked
 
 
-class ChainEnd(StrEnum):
-    """Why no headers follow the last verified one, if none do."""
+def sleep(peers: Peers, seconds: float) -> Deferred[None]:
+    """Fires after so many of the node's seconds."""
+    return deferLater(cast(IReactorTime, peers.node.clock), seconds, lambda: None)
 
-    RUNNING = "running"
-    """The source has more of them."""
-    COMPLETE = "complete"
-    """The last reply ended with the source's tip."""
-    INVALID = "invalid"
-    """The next header breaks a rule."""
-    DISPUTED = "disputed"
-    """The next header is of a producer that the list here does not let make it."""
-    EARLY = "early"
-    """The next header lies in a future slot, by this node's clock."""
-    UNEXPECTED = "unexpected"
-    """The next header is not that of the block which the operator expects there."""
-    ABANDONED = "abandoned"
-    """The source is asked for no further headers."""
+
+def judge(peers: Peers, peer: Peer, failure: RuleViolation | NotYet) -> None:
+    """Let a peer bear that a header of its chain is not valid, for the reason ``failure`` (docs/peers.md)."""
+    match failure:
+        case ProducerViolation():
+            peers.dispute_chain(peer, failure.detail)
+        case RuleViolation():
+            peers.refuse_chain(peer, failure.detail)
+        case UnexpectedBlock():
+            peers.reject_claim(peer, failure.detail)
+        case NotYet():
+            peers.wait_for_slot(peer)
+
+
+# A chain to follow
 
 
 @define(eq=False)
@@ -113,9 +350,12 @@ class HeaderChain:
     """Headers that have not been taken; of a long chain only the first ones, the others are fetched again."""
     window_head: ChainHead = field()
     """The last header that is in the window, or was."""
-    end: ChainEnd = ChainEnd.RUNNING
-    fault: str = ""
-    """Which rule the next header breaks, if the end is INVALID or DISPUTED, or what is expected, if UNEXPECTED."""
+    complete: bool = False
+    """Whether the last reply ended with the source's tip."""
+    failure: RuleViolation | NotYet | None = None
+    """Why the header after the last verified one is not valid, if so."""
+    abandoned: bool = False
+    """Whether the source is asked for no further headers."""
 
     @fork.default
     def _at_the_head(self) -> ChainPoint:
@@ -138,37 +378,27 @@ class HeaderChain:
     @property
     def ended(self) -> bool:
         """Whether no headers follow those in the window."""
-        ended = self.end is not ChainEnd.RUNNING and self.window_tip.hash == self.tip.hash
-        return ended or self.end is ChainEnd.ABANDONED
+        ended = self.complete or self.failure is not None
+        return self.abandoned or (ended and self.window_tip.hash == self.tip.hash)
 
     def take(self, limit: int) -> Sequence[Header]:
         """The next verified headers, at most ``limit``; each is given once."""
         return [self.window.popleft() for _ in range(min(limit, len(self.window)))]
 
-    def append(self, reply: HeadersReply, check: HeaderCheck) -> None:
-        """Add the valid headers of a reply, which follow on :attr:`tip` or :attr:`window_tip`."""
-        for header, head in zip(reply.headers, check.heads, strict=False):
+    def append(self, batch: HeaderBatch) -> None:
+        """Add the valid headers of a batch, which follow on :attr:`tip` or :attr:`window_tip`."""
+        for header, head in zip(batch.headers, batch.heads, strict=False):
             if len(self.window) < WINDOW_HEADERS and self.window_tip.hash == header.parent_hash:
                 self.window.append(header)
                 self.window_head = head
-        if check.heads and check.heads[-1].point.work > self.tip.work:
-            self.head = check.heads[-1]
-        self.claimed_height = reply.height
-        match check.failure:
-            case None:
-                self.end = ChainEnd.COMPLETE if reply.is_last else ChainEnd.RUNNING
-            case UnexpectedBlock() as refusal:
-                self.end, self.fault = ChainEnd.UNEXPECTED, refusal.detail
-            case NotYet():
-                self.end = ChainEnd.EARLY
-            case ProducerViolation() as violation:
-                self.end, self.fault = ChainEnd.DISPUTED, violation.detail
-            case RuleViolation() as violation:
-                self.end, self.fault = ChainEnd.INVALID, violation.detail
+        if batch.heads and batch.heads[-1].point.work > self.tip.work:
+            self.head = batch.heads[-1]
+        self.claimed_height = batch.claimed_height
+        self.failure, self.complete = batch.failure, batch.failure is None and batch.is_last
 
 
 class HeaderFeed:
-    """Fetches and verifies the headers of one chain ahead of its blocks, until the chain has ended."""
+    """Keeps the headers of a proven chain ahead of its blocks, until the chain has ended."""
 
     def __init__(self, peers: Peers, chain: HeaderChain, wake: Callable[[], None], own_errors: OwnErrors) -> None:
         """``wake`` is called when headers have come, and when the chain is abandoned."""
@@ -176,8 +406,7 @@ class HeaderFeed:
         self._chain = chain
         self._wake = wake
         self._own_errors = own_errors
-        self._asked_at: float | None = None
-        """Since when (the node's seconds) the next headers are awaited; None while they are not."""
+        self._stream = HeaderStream(peers, chain.source, None, head=chain.window_head, proven=True, ahead=True)
         self._checked_at: float | None = None
         self.starved = 0.0
         """The seconds in which blocks waited for headers, minus those since in which they did not; never negative."""
@@ -192,63 +421,21 @@ class HeaderFeed:
         """Note whether the blocks wait for headers at ``now``, in the node's seconds; to be called every second."""
         passed = 0.0 if self._checked_at is None else now - self._checked_at
         self._checked_at = now
-        waits = blocks_wait and self._asked_at is not None
+        waits = blocks_wait and self._stream.asked_at is not None
         self.starved = max(self.starved + (passed if waits else -passed), 0.0)
 
     async def _run(self) -> None:
-        """Request the next headers while the last ones are verified."""
-        chain, node = self._chain, self._peers.node
-        request: Deferred[HeadersReply] | None = None
-        limit = PROOF_HEADERS
+        chain = self._chain
         try:
             while not chain.ended:
                 while len(chain.window) > WINDOW_HEADERS - 2 * MAX_HEADERS:
-                    await self._sleep(_FULL_WINDOW_SECONDS)
-                self._asked_at = node.now()
-                if request is None:
-                    request = self._request(chain.window_tip.hash, limit)
-                reply = await request
-                request = None
-                seconds = node.now() - self._asked_at
-                self._asked_at = None
-                if not reply.headers or reply.headers[0].parent_hash != chain.window_tip.hash:
-                    raise ChainChanged
-                check_count(reply, limit)
-                limit = _next_limit(limit, seconds)
-                if not reply.is_last:
-                    request = self._request(reply.headers[-1].hash, limit)
-                chain.append(reply, await node.chain_manager.check_headers(chain.window_head, reply.headers))
-                self._wake()
+                    await sleep(self._peers, _FULL_WINDOW_SECONDS)
+                batch = await self._stream.next()
+                if batch is not None:
+                    chain.append(batch)
+                    self._wake()
         finally:
-            if request is not None:
-                request.addErrback(self._unused_request_failed)
-                request.cancel()
-
-    def _unused_request_failed(self, failure: Failure) -> None:
-        """Ignore that a request was cancelled, or that the peer failed: its headers are not wanted any more."""
-        if not failure.check(CancelledError, PeerCallFailed, FalseClaim):  # type: ignore[no-untyped-call]
-            self._own_errors.note(failure)
-
-    def _sleep(self, seconds: float) -> Deferred[None]:
-        return deferLater(cast(IReactorTime, self._peers.node.clock), seconds, lambda: None)
-
-    def _request(self, after: bytes, limit: int) -> Deferred[HeadersReply]:
-        return Deferred.fromCoroutine(self._headers_after(after, limit))
-
-    async def _headers_after(self, after: bytes, limit: int) -> HeadersReply:
-        """The source's headers after a block; the source is asked again if it is overloaded or a reply is lost."""
-        source = self._chain.source
-        for tries_left in reversed(range(TRIES)):
-            if not self._peers.has(source):
-                break
-            try:
-                return await self._peers.client.headers(source.endpoint, [after], limit)
-            except PeerCallFailed as failed:
-                if not tries_left or not (failed.retry_after or failed.kind is FailureKind.TIMEOUT):
-                    raise
-                if failed.retry_after:
-                    await self._sleep(failed.retry_after)
-        raise ChainChanged
+            self._stream.end()
 
     def _failed(self, failure: Failure) -> None:
         """Abandon the source: blocks with verified headers are still fetched, and the next check continues there."""
@@ -257,14 +444,7 @@ class HeaderFeed:
             self._peers.count_failure(source, error)
         elif isinstance(error, FalseClaim):
             self._peers.reject_claim(source, str(error))
-        elif not isinstance(error, ChainChanged | CancelledError):
+        elif not isinstance(error, StreamEnded | CancelledError):
             self._own_errors.note(failure)
-        self._chain.end = ChainEnd.ABANDONED
+        self._chain.abandoned = True
         self._wake()
-
-
-def _next_limit(limit: int, seconds: float) -> int:
-    """How many headers to request next, if the reply to a request for ``limit`` headers took ``seconds``."""
-    if seconds > REPLY_SECONDS:
-        return max(limit // 2, FIRST_HEADERS)
-    return min(limit * 2, MAX_HEADERS) if seconds < REPLY_SECONDS / 2 else limit

@@ -10,14 +10,13 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 import apsw
-from attrs import define, frozen
+from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Header
-from svcd.chain.errors import ProducerViolation, RuleViolation
 from svcd.chain.forkchoice import prefers
 from svcd.chain.snapshot import SNAPSHOT_BLOCKS, Manifest
 from svcd.chain.transition import ChainHead, ChainPoint
@@ -25,8 +24,8 @@ from svcd.interfaces import Worker
 from svcd.limits import STALLING_PEER, limit
 from svcd.node.pinned_block import UnexpectedBlock
 from svcd.p2p.block_download import DownloadFailed, Wakeup
-from svcd.p2p.client import MAX_HEADERS, HeadersReply, PeerStatus, SnapshotClaim
-from svcd.p2p.headers import FalseClaim, check_one_chain
+from svcd.p2p.client import PeerStatus, SnapshotClaim
+from svcd.p2p.headers import FalseClaim, HeaderBatch, HeaderStream, StreamEnded, count_first, judge
 from svcd.p2p.own_errors import OwnErrors
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
@@ -34,7 +33,6 @@ from svcd.p2p.progress import LOG_SECONDS
 from svcd.p2p.snapshot_download import SnapshotDownload, SourcesLied, choose_snapshot
 from svcd.p2p.transport import PeerCallFailed
 from svcd.quantities import duration
-from svcd.store.chain_store import locator_heights
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.store.snapshot_staging import SnapshotStaging, StagingDamaged
 
@@ -44,8 +42,6 @@ MIN_BLOCKS: Final = 10_080
 """A node starts from a snapshot, unless told otherwise, if headers show more blocks than these, a week's."""
 DEPTH: Final = SNAPSHOT_BLOCKS
 """How far below the tip the block of the snapshot is, at least: no reorganisation is so deep."""
-REPLY_SECONDS: Final = 10.0
-"""How long a reply with headers may take."""
 NOTHING_SECONDS: Final = 60.0
 """How long the node looks for headers or a snapshot that it can have, until it fetches all blocks.
 
@@ -167,6 +163,63 @@ class _Gauge:
         began, first = self._seen[0]
         rate = (self.done - first) / max(now - began, 1e-3)
         return StageProgress(self.stage, self.done, self.target, rate)
+
+
+@define
+class _Branch:
+    """Verified headers on a staged block, which are staged once they have more work than those that are."""
+
+    fork: ChainHead
+    """The staged block."""
+    tip: ChainHead
+    """The last verified header."""
+    headers: list[Header] = field(factory=list)
+    heads: list[ChainHead] = field(factory=list)
+    """Those of the headers that are kept, which are the first ones, as the blocks to build on."""
+
+    def append(self, batch: HeaderBatch) -> None:
+        """Add the valid headers of a batch."""
+        self.tip = batch.heads[-1] if batch.heads else self.tip
+        if len(self.headers) < BRANCH_HEADERS:
+            self.headers += batch.headers[: len(batch.heads)]
+            self.heads += batch.heads
+
+
+@frozen
+class _StagedHeaders:
+    """The headers that are staged; those of a peer's chain are compared with them in the writer's thread."""
+
+    _staging: SnapshotStaging
+    _write: Callable[..., Deferred[Any]]
+
+    async def height(self) -> int:
+        """See :class:`svcd.p2p.headers.KnownHeaders`."""
+        return int((await self._write(self._staging.tip)).height)
+
+    async def hashes_at(self, heights: Sequence[int]) -> list[bytes]:
+        """See :class:`svcd.p2p.headers.KnownHeaders`."""
+        hashes: list[bytes] = await self._write(self._hashes_at, heights)
+        return hashes
+
+    def _hashes_at(self, heights: Sequence[int]) -> list[bytes]:
+        points = map(self._staging.point, heights)
+        return [point.hash for point in points if point is not None]
+
+    async def count(self, headers: Sequence[Header]) -> int:
+        """See :class:`svcd.p2p.headers.KnownHeaders`."""
+        return int(await self._write(count_first, headers, self._has))
+
+    def _has(self, header: Header) -> bool:
+        return self._hashes_at([header.height]) == [header.hash]
+
+    async def head(self, parent_of: Header) -> ChainHead | None:
+        """See :class:`svcd.p2p.headers.KnownHeaders`."""
+        head: ChainHead | None = await self._write(self._head, parent_of)
+        return head
+
+    def _head(self, parent_of: Header) -> ChainHead | None:
+        height = parent_of.height - 1
+        return self._staging.head(height) if self._hashes_at([height]) == [parent_of.parent_hash] else None
 
 
 class SnapshotStart:
@@ -370,7 +423,9 @@ class SnapshotStart:
                 await self._wakeup.wait(_CHECK_SECONDS)
                 continue
             try:
-                await self._headers_from(peer, tip)
+                await self._headers_from(peer)
+            except StreamEnded:
+                continue
             except FalseClaim as why:
                 self._peers.reject_claim(peer, str(why))
             except PeerCallFailed as failed:
@@ -403,105 +458,38 @@ class SnapshotStart:
             if peer.endpoint not in self._unexpected
         )
 
-    async def _headers_from(self, peer: Peer, tip: ChainPoint) -> None:
-        """Fetch headers of a peer's chain; raises FalseClaim or PeerCallFailed."""
-        reply = await self._request_headers(peer, await self._write(self._locator, tip.height))
-        new = False
-        while not self._stopping:
-            headers = await self._write(self._without_staged, reply.headers)
-            if headers:
-                parent = await self._write(self._parent, headers[0])
-                if parent is None:
-                    raise FalseClaim("its headers do not begin at a block that both have")
-                tip = await self._write(self._staging.tip)
-                if parent.point.hash != tip.hash:
-                    await self._compare(peer, parent, headers, reply)
+    async def _headers_from(self, peer: Peer) -> None:
+        """Fetch headers of a peer's chain; raises FalseClaim, StreamEnded or PeerCallFailed."""
+        known = _StagedHeaders(self._staging, self._write)
+        stream = HeaderStream(self._peers, peer, known, ahead=True)
+        branch: _Branch | None = None
+        staged = False
+        try:
+            while not self._stopping and (batch := await stream.next()) is not None:
+                if branch is None or batch.parent.point.hash != branch.tip.point.hash:
+                    branch = _Branch(batch.parent, batch.parent)
+                branch.append(batch)
+                if branch.tip.point.work > (await self._write(self._staging.tip)).work:
+                    await self._write(self._staging.add_headers, branch.fork, branch.headers, branch.heads)
+                    staged = True
+                    peer.accept_claim(branch.tip.point.work)
+                    self._shown_work = branch.heads[-1].point.work
+                    self._note(StartStage.HEADERS, branch.heads[-1].point.height, batch.claimed_height)
+                    if branch.heads[-1] is not branch.tip:
+                        # The further ones did not fit into the memory, and are fetched again.
+                        return
+                    branch = _Branch(branch.tip, branch.tip)
+                if batch.failure is not None:
+                    if isinstance(batch.failure, UnexpectedBlock):
+                        self._unexpected.add(peer.endpoint)
+                    judge(self._peers, peer, batch.failure)
                     return
-                head = await self._append(peer, parent, headers)
-                if head is None:
-                    return
-                new = True
-                peer.accept_claim(head.point.work)
-                self._shown_work = head.point.work
-                self._note(StartStage.HEADERS, head.point.height, reply.height)
-            if reply.is_last:
-                if not new:
-                    raise FalseClaim("its headers have less work than it claims")
-                return
-            if not self._peers.has(peer):
-                return
-            reply = await self._request_headers(peer, [reply.headers[-1].hash])
-
-    async def _append(self, peer: Peer, parent: ChainHead, headers: Sequence[Header]) -> ChainHead | None:
-        """Check and stage headers on the newest staged one; the last, or None if not all are valid."""
-        check = await self._node.chain_manager.check_headers(parent, headers)
-        if check.heads:
-            await self._write(self._staging.add_headers, parent, headers[: len(check.heads)], check.heads)
-        if check.failure is not None:
-            self._not_valid(peer, check.failure)
-            return None
-        return check.heads[-1]
-
-    async def _compare(self, peer: Peer, fork: ChainHead, headers: Sequence[Header], reply: HeadersReply) -> None:
-        """Verify a branch that leaves the staged headers, and stage it in their place if it has more work."""
-        work = (await self._write(self._staging.tip)).work
-        kept: list[Header] = []
-        heads: list[ChainHead] = []
-        head = fork
-        while True:
-            check = await self._node.chain_manager.check_headers(head, headers)
-            if len(kept) < BRANCH_HEADERS:
-                kept += headers[: len(check.heads)]
-                heads += check.heads
-            if check.failure is not None:
-                self._not_valid(peer, check.failure)
-                return
-            head = check.heads[-1]
-            if head.point.work > work:
-                await self._write(self._staging.add_headers, fork, kept, heads)
-                return
-            if reply.is_last or self._stopping:
-                raise FalseClaim("its headers have less work than it claims")
-            reply = await self._request_headers(peer, [reply.headers[-1].hash])
-            headers = reply.headers
-            if not headers or headers[0].parent_hash != head.point.hash:
-                raise FalseClaim("its chain changed while its headers were fetched")
-
-    def _not_valid(self, peer: Peer, failure: Exception) -> None:
-        if isinstance(failure, ProducerViolation):
-            self._peers.dispute_chain(peer, failure.detail)
-        elif isinstance(failure, RuleViolation):
-            self._peers.refuse_chain(peer, failure.detail)
-        elif isinstance(failure, UnexpectedBlock):
-            self._unexpected.add(peer.endpoint)
-            self._peers.reject_claim(peer, failure.detail)
-        else:
-            self._peers.wait_for_slot(peer)
-
-    async def _request_headers(self, peer: Peer, hashes: Sequence[bytes]) -> HeadersReply:
-        reply = await self._peers.client.headers(peer.endpoint, hashes, MAX_HEADERS, within=REPLY_SECONDS)
-        check_one_chain(reply, MAX_HEADERS)
-        return reply
-
-    # In the writer's thread
-
-    def _locator(self, height: int) -> list[bytes]:
-        points = [self._staging.point(each) for each in locator_heights(height)]
-        return [point.hash for point in points if point is not None]
-
-    def _without_staged(self, headers: Sequence[Header]) -> Sequence[Header]:
-        for index, header in enumerate(headers):
-            point = self._staging.point(header.height)
-            if point is None or point.hash != header.hash:
-                return headers[index:]
-        return ()
-
-    def _parent(self, header: Header) -> ChainHead | None:
-        """The staged parent of a header; None if it has none."""
-        point = self._staging.point(header.height - 1) if header.height > 0 else None
-        if point is None or point.hash != header.parent_hash:
-            return None
-        return self._staging.head(point.height)
+                if batch.is_last:
+                    break
+        finally:
+            stream.end()
+        if not (staged or self._stopping):
+            raise FalseClaim("its headers have less work than it claims")
 
     # State
 

@@ -40,11 +40,11 @@ _ROWS: Final = (
     ),
     ("between the beginnings of two checks of claims", chain_sync.CLAIM_APART_SECONDS, "s"),
     (
-        "headers in the first response about a claim, in further ones, and hashes in the second locator",
+        "headers in the first response, in further ones about a claim, and hashes in the second locator",
         (headers.FIRST_HEADERS, headers.PROOF_HEADERS, headers.CLOSER_HASHES),
         "",
     ),
-    ("time that a response with more headers should take, at most", headers.REPLY_SECONDS, "s"),
+    ("time that a response with headers should take, at most", headers.REPLY_SECONDS, "s"),
     (
         "requested from a peer at first, and later",
         (block_download.FIRST_BYTES, block_download.AIM_SECONDS),

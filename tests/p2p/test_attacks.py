@@ -35,7 +35,18 @@ from svcd.node.chain_manager import ChainManager, FutureBlocks
 from svcd.node.miner import Miner, MinerSettings
 from svcd.node.threads import InlineWorker
 from svcd.node.verifier import Verifier
-from svcd.p2p import address_book, announcements, block_download, chain_sync, client, handshake, peers, relay, routes
+from svcd.p2p import (
+    address_book,
+    announcements,
+    block_download,
+    chain_sync,
+    client,
+    handshake,
+    headers,
+    peers,
+    relay,
+    routes,
+)
 from svcd.p2p.bans import Bans
 from svcd.p2p.call_budget import CallBudget
 from svcd.p2p.handshake import LatestHellos, check_hello
@@ -377,7 +388,8 @@ def test_ten_claims_of_the_greatest_chain(make_node: MakeNode, take_out: TakeOut
 @each_way
 def test_forty_liars_and_one_good_chain(make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool) -> None:
     """Defence: two claims at a time are looked into, each answer has ten seconds, and a liar waits longer each time."""
-    take_out(chain_sync, "PROOF_SECONDS", 1e9)
+    for module in (chain_sync, headers):
+        take_out(module, "PROOF_SECONDS", 1e9)
     node = make_node(outbound=64)
     node.take(*grow(5, pays=1))
     liars = [lone_boaster(node, number) for number in range(10, 50)]
@@ -390,9 +402,7 @@ def test_forty_liars_and_one_good_chain(make_node: MakeNode, grow: Grow, take_ou
     if defended:
         assert is_clean(node, honest)
         honest.blocks = grow(30, pays=1)
-        assert followed(node, honest.blocks, within=2 * chain_sync.PROOF_SECONDS + 10), (
-            "it delivered, so it comes first"
-        )
+        assert followed(node, honest.blocks, within=2 * headers.PROOF_SECONDS + 10), "it delivered, so it comes first"
 
 
 @each_way
@@ -429,7 +439,7 @@ def test_headers_of_little_work_without_end(
     monkeypatch.setattr(chain_sync, "MAX_PROOF_SECONDS", 20.0)
     take_out(chain_sync, "MAX_PROOF_SECONDS", 1e9)
     for name in ("FIRST_HEADERS", "PROOF_HEADERS"):
-        monkeypatch.setattr(chain_sync, name, 2)
+        monkeypatch.setattr(headers, name, 2)
     node = make_node()
     node.take(*grow(120, name="hard", step=1))
     liar = node.remote(9, blocks=grow(120, name="cheap", step=8), work=2**60)
@@ -1059,9 +1069,9 @@ def test_a_peer_that_reorganises_between_two_questions(
     defended: bool,
 ) -> None:
     """Defence: headers that do not follow on the last ones make the proof begin anew, and nobody is blamed."""
-    monkeypatch.setattr(chain_sync, "FIRST_HEADERS", 10)
-    monkeypatch.setattr(chain_sync, "PROOF_HEADERS", 10)
-    take_out(chain_sync, "MAX_RESTARTS", 0)
+    monkeypatch.setattr(headers, "FIRST_HEADERS", 10)
+    monkeypatch.setattr(headers, "PROOF_HEADERS", 10)
+    take_out(headers, "MAX_RESTARTS", 0)
     node = make_node()
     node.take(*grow(60, name="ours"))
     new = grow(90, on=grow(20), name="new")
@@ -1110,13 +1120,12 @@ def test_two_halves_that_are_joined_again(
 ) -> None:
     """Defence: the last shared block is looked for however far back it is; there is no limit on depth."""
 
-    first_headers = chain_sync.ChainSync._first_headers
+    head = headers.StoredBlockHeaders.head
 
-    async def near_the_tip(self: chain_sync.ChainSync, peer: Any) -> Any:
-        chain = await first_headers(self, peer)
-        return chain if chain is None or chain.fork.height > self._node.chain_manager.tip.height - 6 else None
+    async def near_the_tip(self: headers.StoredBlockHeaders, parent_of: Header) -> Any:
+        return await head(self, parent_of) if parent_of.height > await self.height() - 5 else None
 
-    take_out(chain_sync.ChainSync, "_first_headers", near_the_tip)
+    take_out(headers.StoredBlockHeaders, "head", near_the_tip)
     first, second, paid = halves(make_node, builder)
     assert first.tip.hash != second.tip.hash
     for node, other in ((first, second), (second, first)):

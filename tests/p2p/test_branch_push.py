@@ -14,7 +14,7 @@ from svcd.chain.block import Block, parse_block
 from svcd.chain.errors import Refusal
 from svcd.node import chainstate
 from svcd.node.threads import InlineWorker
-from svcd.p2p import branch_push
+from svcd.p2p import branch_push, headers
 from svcd.p2p.service import PeersService
 from svcd.p2p.transport import PeerReply
 from tests.chains import TEST_PARAMS, ChainBuilder
@@ -405,12 +405,18 @@ def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
     assert heights(remote) == [3]
 
 
+def few_headers(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Let the node ask for so many headers at a time."""
+    for name in ("FIRST_HEADERS", "PROOF_HEADERS"):
+        monkeypatch.setattr(headers, name, limit)
+
+
 @pytest.mark.parametrize("own", [3, 40])
 def test_a_deep_branch_is_pushed_from_its_first_block(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, own: int
 ) -> None:
     """A locator names few blocks that far down: the headers above the one they share say where the chains part."""
-    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 7)
+    few_headers(monkeypatch, 7)
     node.take(*grow(70, on=grow(60), name="ours", step=1))
     remote = node.remote(blocks=grow(own, on=grow(60), name="theirs"))
     remote.scripts["/p2p/block"] = keeps_branches(remote)
@@ -422,7 +428,7 @@ def test_a_deep_branch_is_pushed_from_its_first_block(
 def test_a_peer_that_leads_the_search_in_circles_is_pushed_nothing(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 3)
+    few_headers(monkeypatch, 3)
     node.take(*grow(20, on=grow(10), name="ours", step=1))
     remote = node.remote(blocks=grow(2, on=grow(10), name="theirs"))
     remote.scripts["/p2p/headers"] = lambda _: headers_reply(grow(3), 1, 12)
@@ -465,7 +471,7 @@ def test_a_peer_that_is_banned_meanwhile_is_called_no_more(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """It is banned before it answers that it lacks the parent, or during the search for the last common block."""
-    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 2)
+    few_headers(monkeypatch, 2)
     ours = grow(900, step=1)
     node.take(*ours[:-1])
     remote = node.remote(blocks=grow(3, on=ours[:333], name="theirs"))
@@ -488,7 +494,7 @@ def test_a_peer_that_is_banned_meanwhile_is_called_no_more(
 def test_the_search_for_the_last_common_block_takes_few_questions(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 2)
+    few_headers(monkeypatch, 2)
     ours = grow(900, step=1)
     node.take(*ours)
     remote = node.remote(blocks=grow(3, on=ours[:333], name="theirs"))

@@ -1,7 +1,7 @@
 """Claims, their proof by headers, and which chain is followed: no claim holds a node, and no honest peer pays."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count, pairwise
 from typing import Any
 
@@ -19,9 +19,10 @@ from svcd.chain.forkchoice import tie_winner
 from svcd.chain.transition import ChainPoint
 from svcd.node.status import STILL_SECONDS
 from svcd.p2p import chain_sync, headers
-from svcd.p2p.chain_sync import MAX_CLAIMS, MAX_SEARCHES
+from svcd.p2p.chain_sync import MAX_CLAIMS
 from svcd.p2p.client import MAX_HEADERS, MAX_LOCATOR
-from svcd.p2p.headers import closer_locator, locator
+from svcd.p2p.headers import MAX_SEARCHES, closer_heights
+from svcd.store.chain_store import locator_heights
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import Node
@@ -140,27 +141,10 @@ def test_the_last_common_block_is_found_in_two_questions(
 @given(low=st.integers(0, 500), span=st.integers(1, 10**6))
 def test_no_locator_is_too_long(low: int, span: int) -> None:
     """A peer refuses longer ones, and would be doubted for that."""
-    heights: list[int] = []
-
-    class Reader:
-        def hashes_at(self, asked: Iterable[int]) -> list[bytes]:
-            heights.extend(asked)
-            return []
-
-    class Point:
-        height = low + span
-
-    class ChainManager:
-        tip, reader = Point(), Reader()
-
-    closer_locator(ChainManager(), low)  # type: ignore[arg-type]
-    assert len(heights) <= MAX_LOCATOR
-    assert (heights[0], heights[-1]) == (low + span, low)
-    heights.clear()
-    locator(ChainManager())  # type: ignore[arg-type]
-    assert len(heights) <= MAX_LOCATOR
-    assert (heights[0], heights[-1]) == (low + span, 0)
-    assert heights == sorted(heights, reverse=True)
+    for heights, last in ((closer_heights(low, low + span), low), (locator_heights(low + span), 0)):
+        assert len(heights) <= MAX_LOCATOR
+        assert (heights[0], heights[-1]) == (low + span, last)
+        assert heights == sorted(heights, reverse=True)
 
 
 def test_a_branch_that_is_stored_in_part_is_taken_up_where_it_ends(node: Node, grow: Grow) -> None:
@@ -180,8 +164,7 @@ def test_a_chain_with_more_headers_than_the_window_takes(
     """Its proof reaches to its end; the headers that found no room are fetched again."""
     monkeypatch.setattr(headers, "WINDOW_HEADERS", 200)
     monkeypatch.setattr(headers, "MAX_HEADERS", 64)
-    for module in (chain_sync, headers):
-        monkeypatch.setattr(module, "PROOF_HEADERS", 100)
+    monkeypatch.setattr(headers, "PROOF_HEADERS", 100)
     node.take(*grow(640, name="o"))
     theirs = grow(660, name="t", pays=1)
     remote = node.remote(blocks=theirs)
@@ -592,8 +575,8 @@ def test_a_peer_that_reorganises_to_fewer_blocks_with_more_work(node: Node, grow
 def test_a_peer_that_shows_another_chain_at_every_question_is_doubted_in_the_end(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain_sync, "FIRST_HEADERS", 10)
-    monkeypatch.setattr(chain_sync, "PROOF_HEADERS", 10)
+    monkeypatch.setattr(headers, "FIRST_HEADERS", 10)
+    monkeypatch.setattr(headers, "PROOF_HEADERS", 10)
     node.take(*grow(80, name="o"))
     chains = [grow(90, name=name) for name in ("x", "y")]
     remote = node.remote(blocks=chains[0])
@@ -609,7 +592,7 @@ def test_a_peer_that_shows_another_chain_at_every_question_is_doubted_in_the_end
     node.run(10)
     assert node.peer(remote).unproven_claims == 1
     assert not node.peers.is_banned(remote.key.node_id)
-    assert turns["all"] <= 2 * chain_sync.MAX_RESTARTS + 2
+    assert turns["all"] <= 2 * headers.MAX_RESTARTS + 2
 
 
 def test_a_peer_that_grows_while_it_is_followed(node: Node, grow: Grow) -> None:
@@ -890,7 +873,7 @@ def test_a_look_that_fails_here_is_not_repeated_at_once(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(chain_sync, "locator", fail)
+        patch.setattr(headers, "locator_heights", fail)
         meet(node, remote)
         node.run(20)
     assert len(tries) == 3
@@ -971,7 +954,7 @@ def test_an_error_of_ours_with_headers_ahead_of_the_blocks(
     """The blocks whose headers are there are fetched, and the rest follows after a pause."""
     chain = grow(150, pays=1)
     remote = node.remote(blocks=chain)
-    monkeypatch.setattr(headers, "_next_limit", lambda *_: 1 / 0)
+    monkeypatch.setattr(headers, "_next_limit", lambda asked, _, most: 1 / 0 if most == MAX_HEADERS else asked)
     meet(node, remote)
     node.run(4)
     assert 0 < node.tip.height < 150

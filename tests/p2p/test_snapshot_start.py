@@ -29,7 +29,7 @@ from svcd.node.database_health import DatabaseHealth
 from svcd.node.pinned_block import PinnedBlock, UnexpectedBlock
 from svcd.node.threads import InlineWorker
 from svcd.p2p import client as client_module
-from svcd.p2p import snapshot_start
+from svcd.p2p import headers, snapshot_start
 from svcd.p2p.chain_sync import ASKING_SECONDS
 from svcd.p2p.snapshot_download import STALL_SECONDS
 from svcd.p2p.snapshot_start import GIVE_UP_SECONDS, NOTHING_SECONDS, RETURN_SECONDS, StartMode
@@ -233,7 +233,8 @@ def test_a_restart_goes_on_where_it_was(
     monkeypatch: pytest.MonkeyPatch,
     stage: str,
 ) -> None:
-    monkeypatch.setattr(snapshot_start, "MAX_HEADERS", 20)
+    monkeypatch.setattr(headers, "FIRST_HEADERS", 20)
+    monkeypatch.setattr(headers, "MAX_HEADERS", 20)
     node = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
     remote = archive(node, 1, chain)
     left = [2]
@@ -896,7 +897,8 @@ def test_an_outage_between_two_replies_with_headers_does_not_end_the_start(
     fresh: Node, chain: list[Block], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The headers that are here are too few for a start from a snapshot, or show no snapshot."""
-    monkeypatch.setattr(snapshot_start, "MAX_HEADERS", 20)
+    monkeypatch.setattr(headers, "FIRST_HEADERS", 20)
+    monkeypatch.setattr(headers, "MAX_HEADERS", 20)
     remote = archive(fresh, 1, chain)
     repairs: list[Callable[[], None]] = []
 
