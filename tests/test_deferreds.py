@@ -24,7 +24,6 @@ LAST = {
     "net/resolver.py:resolve": "it fires the Deferreds of those who wait, or logs",
     "node/tasks.py:start": "it discards from a set; the failure was logged before",
     "node/transaction_pool.py:_begin": "it removes a name from a dict; the failure was logged before",
-    "p2p/block_download.py:_request": "callbacks and an errback that logs follow in statements of their own",
     "p2p/chain_sync.py:stop": "it fires a Deferred; the failure was noted before",
     "p2p/snapshot_start.py:stop": "it fires a Deferred; the failure was noted before",
     "process/shutdown.py:bound": "it fires a Deferred and logs",

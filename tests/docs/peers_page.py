@@ -15,6 +15,7 @@ from svcd.p2p import (
     headers,
     own_errors,
     peers,
+    schedule,
     service,
     snapshot_start,
 )
@@ -47,16 +48,20 @@ _ROWS: Final = (
     ("time that a response with headers should take, at most", headers.REPLY_SECONDS, "s"),
     (
         "requested from a peer at first, and later",
-        (block_download.FIRST_BYTES, block_download.AIM_SECONDS),
+        (schedule.FIRST_BYTES, schedule.AIM_SECONDS),
         "bytes, s at its rate",
     ),
     ("blocks in a commit", (block_download.BATCH_BLOCKS, block_download.BATCH_BYTES), "blocks, bytes"),
     (
-        "a first missing block is requested elsewhere if it would come so much later, and its peer pauses",
-        (block_download.SLOW_SECONDS, block_download.SLOW_BACKOFF),
+        "a first missing block, or a chunk, is requested elsewhere if it would come so much later, and its peer rests",
+        (schedule.SLOW_SECONDS, schedule.SLOW_BACKOFF),
         "s",
     ),
-    ("pause of a peer that has none of the requested blocks", block_download.ABSENT_BACKOFF, "s"),
+    (
+        "rest of a peer that has nothing of what was requested, or does not answer",
+        schedule.ABSENT_BACKOFF,
+        "s",
+    ),
     ("pause after an error of the node itself, first and at most", (own_errors.FIRST_PAUSE, own_errors.MAX_PAUSE), "s"),
     ("blocks between two snapshots, snapshots kept", (SNAPSHOT_BLOCKS, snapshots.KEPT), ""),
     ("a node starts from a snapshot if headers show more blocks than", snapshot_start.MIN_BLOCKS, ""),

@@ -46,10 +46,12 @@ from svcd.p2p import (
     peers,
     relay,
     routes,
+    schedule,
 )
 from svcd.p2p.bans import Bans
 from svcd.p2p.call_budget import CallBudget
 from svcd.p2p.handshake import LatestHellos, check_hello
+from svcd.p2p.schedule import Schedule, Source
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest, PinnedTransport
 from svcd.store import database
 from svcd.store.chain_store import StoredBlock
@@ -964,7 +966,7 @@ def test_peers_that_read_a_block_slowly(
 def test_a_peer_that_stalls(make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool) -> None:
     """Defence: a transfer that makes no progress ends after ten seconds, and its blocks are asked of another peer."""
     take_out(client, "STALL_SECONDS", 1e9)
-    take_out(block_download.BlockDownload, "_check_slow_peer", nothing)
+    take_out(Schedule, "overdue", nothing)
     node, chain = make_node(), grow(60, pays=1)
     stalling = [node.remote(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
     node.meet(*stalling, node.remote(3, blocks=chain))
@@ -976,7 +978,7 @@ def test_a_peer_that_makes_just_enough_progress(
     make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: the block that everything waits for is asked of a peer that is known to be far quicker."""
-    take_out(block_download.BlockDownload, "_check_slow_peer", nothing)
+    take_out(Schedule, "overdue", nothing)
     node, chain = make_node(), grow(60, pays=1)
     drips = [node.remote(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
     node.transport.dripping.update(remote.endpoint for remote in drips)
@@ -991,12 +993,12 @@ def test_a_peer_that_serves_every_tenth_block(
     make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: blocks are asked of every peer, and what one does not have of the others."""
-    choose = block_download.BlockDownload._choose
+    choose = Schedule.choose
 
-    def of_one_peer(self: block_download.BlockDownload, source: Any) -> Any:
-        return choose(self, source) if source.peer.endpoint == liar.endpoint else []
+    def of_one_peer(self: Any, source: Source, *given: Any) -> Any:
+        return choose(self, source, *given) if source.name == liar.endpoint else []
 
-    take_out(block_download.BlockDownload, "_choose", of_one_peer)
+    take_out(Schedule, "choose", of_one_peer)
     node, chain = make_node(), grow(60, pays=1)
     held = {block.header.hash.hex(): block for block in chain[::10]}
 
@@ -1033,7 +1035,7 @@ def test_a_body_that_does_not_fit_its_header(
 
     Found out later, it would be taken for the fault of the peer that proved the chain.
     """
-    monkeypatch.setattr(block_download, "FIRST_BYTES", 10_000)
+    monkeypatch.setattr(schedule, "FIRST_BYTES", 10_000)
     take_out(client, "Block", UncheckedBlock)
     node, chain = make_node(), grow(40, pays=1)
     other = grow(2, name="other", pays=1)[1]

@@ -19,11 +19,12 @@ from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
 from svcd.chain.transition import genesis_head
 from svcd.net.targets import Endpoint
-from svcd.p2p import block_download
-from svcd.p2p.block_download import BATCH_BLOCKS, MAX_REQUESTS, BlockDownload, DownloadFailed, Wakeup
+from svcd.p2p import block_download, schedule
+from svcd.p2p.block_download import BATCH_BLOCKS, BlockDownload, DownloadFailed, Wakeup
 from svcd.p2p.client import MAX_HASHES, MAX_REPLY_BYTES, BlocksReply, PeerClient, PeerStatus
 from svcd.p2p.headers import HeaderChain
 from svcd.p2p.peer import Peer
+from svcd.p2p.schedule import FIRST_BYTES, MAX_PASSED, MAX_REQUESTS, Source
 from svcd.p2p.transport import FailureKind, PeerReply
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.p2p.bench import Node, place
@@ -171,7 +172,7 @@ def test_questions_grow_with_the_rate(node: Node, grow: Grow) -> None:
 def test_a_block_larger_than_the_first_share_is_asked_for_alone(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_download, "FIRST_BYTES", 100)
+    monkeypatch.setattr(schedule, "FIRST_BYTES", 100)
     chain = grow(20, pays=8)
     remote = node.remote(blocks=chain)
     meet(node, remote)
@@ -237,7 +238,7 @@ def test_the_window_is_bounded_while_its_base_is_missing(
     meet(node, *remotes)
     node.run(5)
     download = download_of(node)
-    assert 0 < download._window_bytes <= most + 2 * len(chain[0].wire())
+    assert 0 < download._schedule.ahead <= most + 2 * len(chain[0].wire())
     assert len(all_asked(node, *remotes)) <= 45
     for remote in remotes:
         remote.scripts = {}
@@ -264,8 +265,8 @@ def test_the_window_is_empty_in_the_end(node: Node, grow: Grow, monkeypatch: pyt
     node.node_context.chain_manager.submit_blocks([block.wire() for block in chain[:50]])
     assert followed(node, chain, within=60)
     node.run(15)
-    assert [download._window_bytes for download in made] == [0] * len(made)
-    assert not any(source.requests for download in made for source in download._sources.values())
+    assert [download._schedule.ahead for download in made] == [0] * len(made)
+    assert not any(source.requests for download in made for source in download._schedule.sources.values())
 
 
 def lines_of(action: Callable[[], object]) -> int:
@@ -274,7 +275,7 @@ def lines_of(action: Callable[[], object]) -> int:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal count
-        if frame.f_code.co_filename != block_download.__file__:
+        if frame.f_code.co_filename not in (block_download.__file__, schedule.__file__):
             return None
         count += event == "line"
         return trace
@@ -327,11 +328,11 @@ def test_a_step_costs_no_more_the_more_blocks_are_in_the_window(node: Node, grow
                 download._cancel_all()
                 for wanted in queue[1:]:
                     wanted.block = Block(wanted.header, ())
-                download._missing = queue[:1]
+                download._schedule.missing = queue[:1]
             download.wake()
             lines.append(lines_of(download.wake))
     assert lines[1] <= lines[0] * 1.1
-    assert lines[1] <= 72 * (40 if state != "lacking" else 40 + 6 * block_download.MAX_PASSED)
+    assert lines[1] <= 72 * (40 if state != "lacking" else 40 + 6 * MAX_PASSED)
 
 
 def test_a_batch_has_no_more_blocks_and_bytes_than_it_may(
@@ -453,7 +454,7 @@ def test_an_error_of_ours_at_an_answer_is_not_repeated_at_once(
 ) -> None:
     remote = node.remote(blocks=grow(60, pays=1))
     with monkeypatch.context() as patch:
-        patch.setattr(BlockDownload, "_measure", lambda *_: 1 / 0)
+        patch.setattr(Source, "measure", lambda *_: 1 / 0)
         meet(node, remote)
         node.run(8)
     assert len(asked_for(node, remote)) == len(expected_errors(ZeroDivisionError)) <= MAX_REQUESTS
@@ -556,7 +557,7 @@ def with_another_body(block: Block, other: Block) -> bytes:
 def test_only_the_sender_of_a_false_block_pays(
     node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, deed: str
 ) -> None:
-    monkeypatch.setattr(block_download, "FIRST_BYTES", 40_000)
+    monkeypatch.setattr(schedule, "FIRST_BYTES", 40_000)
     chain, other = grow(150, pays=4), grow(5, name="other", pays=2)
     honest = several(node, 3, chain)
     criminal = node.remote(5, blocks=chain)
@@ -687,7 +688,7 @@ def test_a_wait_that_is_cancelled_leaves_no_timer() -> None:
 @given(st.lists(st.integers(1, 100_000), max_size=30))
 def test_a_rate_is_never_zero_nor_endless(sizes: list[int]) -> None:
     """Bytes to have under way stay within reason, whatever a peer's answers were like."""
-    source = block_download._Source(None)  # type: ignore[arg-type]
+    source = Source(None)  # type: ignore[arg-type]
     for size in sizes:
-        BlockDownload._measure(None, source, size, size / 1e9)  # type: ignore[arg-type]
-    assert source.target >= block_download.FIRST_BYTES / 4
+        source.measure(size, size / 1e9)
+    assert source.target >= FIRST_BYTES / 4

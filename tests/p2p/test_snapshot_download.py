@@ -12,22 +12,17 @@ from twisted.internet.defer import Deferred, fail, succeed
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.encoding import canonical
-from svcd.chain.snapshot import Manifest, check_manifest
+from svcd.chain.snapshot import CHUNK_ACCOUNTS, RECORD_BYTES, Manifest, check_manifest
 from svcd.p2p import client as client_module
+from svcd.p2p import snapshot_download
 from svcd.p2p.block_download import DownloadFailed
 from svcd.p2p.client import PeerStatus, SnapshotClaim
-from svcd.p2p.snapshot_download import (
-    FAILED_BACKOFF,
-    MAX_CHUNKS_HELD,
-    MAX_REQUESTS,
-    SLOW_SECONDS,
-    STALL_SECONDS,
-    SnapshotDownload,
-    choose_snapshot,
-)
+from svcd.p2p.schedule import ABSENT_BACKOFF, MAX_REQUESTS, SLOW_SECONDS
+from svcd.p2p.snapshot_download import CHUNK_SECONDS, STALL_SECONDS, WINDOW_BYTES, SnapshotDownload, choose_snapshot
 from svcd.p2p.transport import FailureKind, PeerReply
 from tests.chains import ChainBuilder
 from tests.p2p.bench import Node
+from tests.p2p.memory_transport import Called
 from tests.p2p.remote_node import RemoteNode, refused, silent
 from tests.support import has_result, result_of
 
@@ -138,7 +133,7 @@ def test_from_one_peer(node: Node, chain: list[Block]) -> None:
     bench = Bench(node, chain)
     bench.succeeds(bench.begin())
     count = len(bench.manifest.chunks)
-    assert count > MAX_CHUNKS_HELD
+    assert count > MAX_REQUESTS
     assert sorted(bench.chunk_calls(bench.remotes[0])) == list(range(count))
     requests = [called.request for called in node.transport.calls if called.path.startswith(f"{PATH}/")]
     assert [request.max_bytes for request in requests] == [4_096 + chunk.size for chunk in bench.manifest.chunks]
@@ -173,8 +168,11 @@ def test_a_peer_that_does_not_serve_it_is_asked_for_none(node: Node, chain: list
     assert not any(path.startswith(PATH) for path in node.transport.paths(bench.remotes[1].endpoint))
 
 
-def test_few_chunks_wait_for_the_disk(node: Node, chain: list[Block]) -> None:
+def test_few_chunks_wait_for_the_disk(node: Node, chain: list[Block], monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that takes its time holds the download up, and memory stays small."""
+    assert WINDOW_BYTES == 8 * CHUNK_ACCOUNTS * RECORD_BYTES
+    most = 3 * MOST * RECORD_BYTES
+    monkeypatch.setattr(snapshot_download, "WINDOW_BYTES", most)
     bench = Bench(node, chain, peers=8)
     waiting: list[Deferred[None]] = []
 
@@ -186,7 +184,9 @@ def test_few_chunks_wait_for_the_disk(node: Node, chain: list[Block]) -> None:
     bench.accept = accept
     work = bench.begin()
     node.run(5.0)
-    assert len(waiting) == MAX_CHUNKS_HELD == sum(len(bench.chunk_calls(remote)) for remote in bench.remotes)
+    asked = [index for remote in bench.remotes for index in bench.chunk_calls(remote)]
+    assert len(waiting) == len(asked) >= 3
+    assert sum(bench.manifest.chunks[index].size for index in asked) <= most
     while not has_result(work):
         for written in waiting:
             if not written.called:
@@ -263,7 +263,7 @@ def test_stop_ends_it_while_the_manifest_trickles(node: Node, chain: list[Block]
 def test_a_peer_that_fails_rests_and_another_is_asked(node: Node, chain: list[Block]) -> None:
     bench = Bench(node, chain, peers=2)
     bench.remotes[0].scripts = {f"{PATH}/{index}": lambda _: refused(404) for index in range(40)}
-    bench.succeeds(bench.begin(), within=FAILED_BACKOFF)
+    bench.succeeds(bench.begin(), within=ABSENT_BACKOFF)
     assert len(bench.chunk_calls(bench.remotes[0])) <= MAX_REQUESTS
     assert not banned(node, bench.remotes[0])
 
@@ -304,6 +304,25 @@ def test_it_ends_when_the_chunks_trickle(node: Node, chain: list[Block]) -> None
     text = bench.fails(bench.begin(), within=STALL_SECONDS + 5.0)
     assert text == f"no peer has sent a chunk for {STALL_SECONDS:g} s"
     assert node.transport.waiting_for(remote.endpoint, PATH) == []
+
+
+def test_it_ends_when_bytes_come_that_never_become_a_chunk(node: Node, chain: list[Block]) -> None:
+    bench = Bench(node, chain, peers=2)
+
+    def moves(called: Called) -> None:
+        def more() -> None:
+            if called.request.on_bytes is not None:
+                called.request.on_bytes(1)
+            node.clock.callLater(5.0, more)
+
+        more()
+
+    for remote in bench.remotes:
+        remote.scripts = {f"{PATH}/{index}": moves for index in range(40)}
+        node.transport.dripping.add(remote.endpoint)
+    text = bench.fails(bench.begin(), within=CHUNK_SECONDS + 10.0)
+    assert text == f"no peer has sent a chunk for {CHUNK_SECONDS:g} s"
+    assert bench.idle == {remote.endpoint for remote in bench.remotes}
 
 
 def test_another_peer_sends_the_manifest_that_trickles_from_the_first(node: Node, chain: list[Block]) -> None:

@@ -29,7 +29,7 @@ from svcd.node.database_health import DatabaseHealth
 from svcd.node.pinned_block import PinnedBlock, UnexpectedBlock
 from svcd.node.threads import InlineWorker
 from svcd.p2p import client as client_module
-from svcd.p2p import headers, snapshot_start
+from svcd.p2p import headers, snapshot_download, snapshot_start
 from svcd.p2p.chain_sync import ASKING_SECONDS
 from svcd.p2p.snapshot_download import STALL_SECONDS
 from svcd.p2p.snapshot_start import GIVE_UP_SECONDS, NOTHING_SECONDS, RETURN_SECONDS, StartMode
@@ -233,8 +233,7 @@ def test_a_restart_goes_on_where_it_was(
     monkeypatch: pytest.MonkeyPatch,
     stage: str,
 ) -> None:
-    monkeypatch.setattr(headers, "FIRST_HEADERS", 20)
-    monkeypatch.setattr(headers, "MAX_HEADERS", 20)
+    few_headers(monkeypatch, 20, 20)
     node = Node(tmp_path, transport, Setting(start=StartMode.AUTOMATIC), builder)
     remote = archive(node, 1, chain)
     left = [2]
@@ -706,6 +705,49 @@ def test_the_chain_with_the_most_work_is_taken(
     assert has_state_after(fresh, longer[-1])
 
 
+def few_headers(monkeypatch: pytest.MonkeyPatch, first: int, most: int) -> None:
+    """Let the node ask for so many headers at first, and at most."""
+    monkeypatch.setattr(headers, "FIRST_HEADERS", first)
+    monkeypatch.setattr(headers, "MAX_HEADERS", most)
+
+
+def test_a_peer_whose_chain_changes_between_two_replies_is_not_doubted(
+    fresh: Node, builder: ChainBuilder, chain: list[Block], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The headers that both chains have are not fetched again."""
+    few_headers(monkeypatch, 10, 10)
+    longer = grow(builder, LENGTH + 12 - 25, chain[:25], "l")
+    remote = archive(fresh, 1, chain)
+    remote.serve_snapshot(longer[AT - 1], MOST)
+    seen = count(1)
+
+    def changes(called: Called) -> Any:
+        if next(seen) == 4:
+            remote.blocks = longer
+        return remote.honest(called)
+
+    remote.scripts = {HEADERS: changes}
+    meet(fresh, remote)
+    assert followed(fresh, longer, within=30.0)
+    assert prune_height(fresh) > 0
+    assert not fresh.peer(remote).unproven_claims
+
+
+@pytest.mark.parametrize(("latency", "most"), [(0.01, 40), (2.0, 10)])
+def test_how_many_headers_are_requested_follows_the_line(
+    fresh: Node, chain: list[Block], monkeypatch: pytest.MonkeyPatch, latency: float, most: int
+) -> None:
+    few_headers(monkeypatch, 10, 40)
+    remote = archive(fresh, 1, chain)
+    fresh.transport.latency[remote.endpoint] = latency
+    meet(fresh, remote)
+    assert followed(fresh, chain, within=90.0)
+    asked = [
+        json.loads(called.request.body or b"")["limit"] for called in fresh.transport.calls_to(remote.endpoint, HEADERS)
+    ]
+    assert (asked[0], max(asked)) == (10, most)
+
+
 def test_a_block_on_the_genesis_does_not_stop_it(fresh: Node, builder: ChainBuilder, chain: list[Block]) -> None:
     """Anybody can make one, while the start is under way or before."""
     own = builder.block(None, slot=2, producer="mallory")
@@ -897,8 +939,7 @@ def test_an_outage_between_two_replies_with_headers_does_not_end_the_start(
     fresh: Node, chain: list[Block], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The headers that are here are too few for a start from a snapshot, or show no snapshot."""
-    monkeypatch.setattr(headers, "FIRST_HEADERS", 20)
-    monkeypatch.setattr(headers, "MAX_HEADERS", 20)
+    few_headers(monkeypatch, 20, 20)
     remote = archive(fresh, 1, chain)
     repairs: list[Callable[[], None]] = []
 
@@ -1158,11 +1199,13 @@ class SlowLine:
 @pytest.mark.parametrize("sources", [1, 3, 8])
 @pytest.mark.parametrize("seconds", [2.0, 12.0, 25.0])
 def test_over_a_slow_line_that_more_sources_do_not_make_slower(
-    fresh: Node, chain: list[Block], sources: int, seconds: float
+    fresh: Node, chain: list[Block], monkeypatch: pytest.MonkeyPatch, sources: int, seconds: float
 ) -> None:
     line = SlowLine(fresh, seconds)
     remotes = [archive(fresh, number, chain) for number in range(1, sources + 1)]
-    chunks = len(remotes[0].snapshots[AT][0].chunks)
+    sizes = [chunk.size for chunk in remotes[0].snapshots[AT][0].chunks]
+    monkeypatch.setattr(snapshot_download, "WINDOW_BYTES", 8 * max(sizes))
+    chunks = len(sizes)
     for remote in remotes:
         fresh.transport.dripping.add(remote.endpoint)
         remote.scripts = {f"{PATH}/{index}": line.of(remote) for index in range(chunks)}
