@@ -104,6 +104,6 @@ def test_proofs_of_chain_and_account_need_no_deleted_block(node: Node, client: C
 def test_reorganisation_costs_fees_and_confirmations_are_answered(
     node: Node, client: Client, pruned: dict[str, Any]
 ) -> None:
-    assert client.ok("/rpc/fees")["fees"]["recent"]["blocks"] > 0
+    assert int(client.ok("/rpc/fees")["fees"]["suggestedFee"]) > 0
     assert client.ok("/rpc/commerce/confirmations?amount=25")["confirmations"]["blocks"] > 0
     assert "work" in client.ok(order(node, "order-3").format(""))["payment"]
