@@ -74,7 +74,7 @@ def status(row: sqlite3.Row) -> str:
     """What an order is waiting for, in a word; it follows from what is stored."""
     confirmed = row["state"] == State.CONFIRMED
     if row["refund_of"] is not None:
-        return "refunded" if confirmed else "refund due"
+        return "refunded" if confirmed else "refund undone" if row["was_paid"] else "refund due"
     if row["shipped"]:
         return "shipped" if confirmed else "shipped, payment undone"
     if confirmed:
@@ -148,12 +148,14 @@ def read_feed(app: Flask) -> None:
 
 
 def look_at_refunds(app: Flask) -> None:
-    """Ask about the refunds that are due, for ever: they are paid to buyers, so the shop's feed does not tell them."""
-    due = "SELECT * FROM orders WHERE refund_of IS NOT NULL AND state != 'confirmed'"
+    """Ask about refunds until they are deep in the chain: they are paid to buyers, so the shop's feed does not tell."""
+    due = "SELECT * FROM orders WHERE refund_of IS NOT NULL AND NOT"
+    due += " (state = 'confirmed' AND depth >= confirmations + max(30, 2 * confirmations))"
     while True:
         with trying(app) as db:
             for row in db.execute(due).fetchall():
-                verify(db, app.config["NODE"], row)
+                with trying(app):  # What is wrong with one must not keep the others from being asked about.
+                    verify(db, app.config["NODE"], row)
         time.sleep(PAUSE)
 
 
@@ -176,6 +178,8 @@ def ask(reference: str) -> sqlite3.Row:
 def verify(db: sqlite3.Connection, node: svc_pay.Client, row: sqlite3.Row) -> None:
     """Ask the node about the payment of an order or a refund, and store the answer."""
     payment = node.payment(terms(row, node.network))
+    if row["refund_of"] is not None and not payment.synced:
+        return  # The chain of the network may have the refund, which nobody must pay again.
     record(db, row, payment, payment.settled)
 
 

@@ -660,6 +660,46 @@ def test_a_shop_that_reads_the_feed_takes_no_webhooks_and_needs_no_secrets(setti
     assert str(told.exception) == "the shop is told of payments by webhooks; set SHOP_MODE=feed to read the feed"
 
 
+def test_without_webhooks_each_refund_is_followed_until_it_is_deep(
+    db: sqlite3.Connection, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Enough(Exception):
+        pass
+
+    def end(_seconds: float) -> None:
+        raise Enough
+
+    class Refusing(Node):
+        def payment(self, order: Order) -> Payment:
+            if order.reference == "refund.order-0":
+                raise svc_pay.ApiError(410, "this node has pruned the blocks below 1000")
+            return super().payment(order)
+
+    app = shop.create_app(settings | {"MODE": "feed"})
+    app.config["NODE"] = node = Refusing()
+    monkeypatch.setattr(shop.time, "sleep", end)
+    for number in "01":
+        db.execute(
+            "INSERT INTO orders (reference, recipient, amount, confirmations, since_height, refund_of, what,"
+            " payment_uri, checkout_url) VALUES (?, ?, 1, 3, 0, ?, '', '', '')",
+            (f"refund.order-{number}", OTHER, f"order-{number}"),
+        )
+    for depth, synced, told in (
+        (0, True, "refund due"),
+        (3, True, "refunded"),
+        (0, False, "refunded"),
+        (0, True, "refund undone"),
+        (33, True, "refunded"),
+        (0, True, "refunded"),
+    ):
+        node.depth, node.synced = depth, synced
+        with pytest.raises(Enough):
+            shop.look_at_refunds(app)
+        assert shop.status(db.execute("SELECT * FROM orders WHERE refund_of = 'order-1'").fetchone()) == told
+    shown = db.execute("SELECT * FROM orders WHERE reference = 'refund.order-0'").fetchone()
+    assert shop.status(shown) == "refund due"
+
+
 def test_a_trial_does_not_use_the_node_of_another_program(tmp_path: Path) -> None:
     """The shop would have the secrets of the devnet that it could not start."""
     with socket() as other:
