@@ -196,7 +196,7 @@ def record(
         if row.revision != attempt.revision:
             return "overtaken"
         row.revision += 1
-        # After what the feed has told, one that is behind it may not know the payment, or not that it is undone.
+        # One that is behind what was told before may not know the payment, or not that it is undone.
         current = payment.synced is True and payment.tip is not None and payment.tip.height >= row.told_height
         settled = current and payment.settled
         state = State.CONFIRMING if payment.state is State.CONFIRMED and not settled else payment.state
@@ -204,6 +204,7 @@ def record(
         row.depth = min(payment.confirmations, MOST_DEPTH) if payment.canonical else 0
         row.height = payment.block_height
         if current:
+            row.told_height = payment.tip.height
             conclude(row, settled)
             if sent is not None:
                 note_transfers(row, sent, sent_back or {})

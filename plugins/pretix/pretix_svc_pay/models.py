@@ -53,7 +53,7 @@ class Attempt(models.Model):
     look_at = models.DateTimeField(null=True, db_index=True, default=now)
     """When the periodic task asks the node next; null if only an event, an open page or the feed gives a reason to."""
     told_height = models.BigIntegerField(default=0)
-    """The tip with which the feed has given the newest reason: a node that is behind it cannot know that."""
+    """The tip of the newest answer that counted, of the feed or about the payment: a node that is behind it does not count."""
     follow_until = models.DateTimeField(null=True, db_index=True)
     """Until when the feed of the recipient is read for a payment; null for a refund, which goes to the buyer."""
 

@@ -370,6 +370,23 @@ def test_a_node_that_is_behind_what_the_feed_has_told_is_asked_again(deaf, devne
     assert not OrderRefund.objects.filter(order=attempt.order).exists()
 
 
+def test_a_node_that_is_behind_what_an_event_has_told_undoes_nothing(deaf, devnet):
+    attempt = deaf.attempt(deaf.order())
+    periodic(deaf)
+    with Client(devnet.url) as client:
+        behind = client.payment(attempt.terms(None))
+        deaf.pay(attempt)
+        devnet.mine()
+        attempts.look(client, attempt)
+    assert deaf.states(attempt) == ("p", "confirmed")
+    # The feed tells what is known, so that it gives no reason to ask.
+    periodic(deaf)
+    assert attempts.record(Attempt.objects.get(pk=attempt.pk), behind) == "recorded"
+    assert not OrderRefund.objects.filter(order=attempt.order).exists()
+    later(deaf)
+    assert Attempt.objects.get(pk=attempt.pk).state == "confirmed"
+
+
 def test_a_feed_without_news_for_long_is_not_read(deaf, monkeypatch):
     attempt = deaf.attempt(deaf.order())
     periodic(deaf)
