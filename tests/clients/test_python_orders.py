@@ -333,8 +333,12 @@ def test_orders_of_another_recipient_are_refused() -> None:
         shop.add(Order("order-1", SHOP, 5))
     shop.add(Order("order-1", SHOP, 5_000, 3))
     client: Any = type("Client", (), {"network": None})()
+    other = OrderSteps(client, PAYER, shop.store, since_height=0, clock=lambda: 0, even_clock=lambda: 0)
     with pytest.raises(StoreError, match="not those of"):
-        shop.run(OrderSteps(client, PAYER, shop.store, since_height=0, clock=lambda: 0, even_clock=lambda: 0).place())
+        shop.run(other.place())
+    with pytest.raises(StoreError, match="not those of"):
+        shop.run(other.add(Order("order-2", PAYER, 5), None))
+    assert shop.store.orders(["order-2"]) == []
 
 
 def test_a_removed_order_is_told_nothing() -> None:

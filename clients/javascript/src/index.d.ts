@@ -696,7 +696,7 @@ export class Orders {
    *
    * `payUntil` is the buyer's deadline in Unix milliseconds: until then the payment must have been seen, in the mempool
    * or in a block; `payment.expired` is told a minute later. The same order again changes nothing; other terms under
-   * its reference reject with InvalidInput.
+   * its reference reject with InvalidInput, and a store that has the feed of another address with StoreError.
    */
   add(order: Order, options?: { payUntil?: number | null }): Promise<void>;
   /** Follow an order no longer: nothing of it happens any more, not even that it is paid twice or undone. */

@@ -62,7 +62,8 @@ export class Orders {
   /** Follow an order, before its buyer learns the reference: what the feed has told before is not told again.
    *
    * `payUntil` is the buyer's deadline in Unix milliseconds: until then the payment must have been seen, in the mempool
-   * or in a block. The same order again changes nothing; other terms under its reference reject with InvalidInput.
+   * or in a block. The same order again changes nothing; other terms under its reference reject with InvalidInput, and
+   * a store that has the feed of another address with StoreError.
    */
   async add(order, { payUntil = null } = {}) {
     const checked = checkOrder(order, this.#network);
@@ -70,6 +71,8 @@ export class Orders {
     must(checked.recipient === this.#recipient, other);
     const isTime = payUntil === null || (Number.isSafeInteger(payUntil) && payUntil >= 0);
     must(isTime, "payUntil is a time in Unix milliseconds, an integer");
+    // Nothing would tell of an order in the store of another feed.
+    await this.#place();
     const added = book.newOrder(checked, payUntil, this.#now());
     await this.#store.write({ added: [book.rowOf(added)] });
     const found = (await this.#open([checked.reference])).get(checked.reference);
@@ -96,6 +99,16 @@ export class Orders {
     return this.#jumped === null;
   }
 
+  /** The place that is stored, as text, too; rejects with StoreError if it is that of another feed. */
+  async #place() {
+    const text = await this.#store.place();
+    const place = text === null ? this.#first : book.placeOf(text);
+    const { recipient, genesis } = this.#first;
+    const other = `the store has the open orders of ${place.recipient}, not those of ${recipient}`;
+    if (place.recipient !== recipient || place.genesis !== genesis) throw new StoreError(other);
+    return { text, place };
+  }
+
   /** Those of the store with these references. */
   async #open(references) {
     return read(await this.#store.orders([...references].sort()));
@@ -115,11 +128,7 @@ export class Orders {
    * `signal` ends it, too.
    */
   async *changes({ signal } = {}) {
-    const text = await this.#store.place();
-    const place = text === null ? this.#first : book.placeOf(text);
-    const { recipient, genesis } = this.#first;
-    const other = `the store has the open orders of ${place.recipient}, not those of ${recipient}`;
-    if (place.recipient !== recipient || place.genesis !== genesis) throw new StoreError(other);
+    const { text, place } = await this.#place();
     /** `wait` is that of the next question, 0 until all that is known has been evaluated. With `empty` the last answer
      * had no entry, and may not have reached the tip. */
     const reading = { place, text, wait: 0, empty: false };

@@ -623,6 +623,9 @@ test("orders are added and removed", async () => {
   assert.throws(() => new pay.Orders(client, { recipient: "svcd1q", store }), { name: "InvalidInput" });
   const other = new pay.Orders(client, { recipient: BUYER, store });
   await assert.rejects(other.changes().next(), { name: "StoreError", message: /the store has the open orders of/ });
+  const theirs = { ...ORDER, reference: "order-2", recipient: BUYER };
+  await assert.rejects(other.add(theirs), { name: "StoreError", message: /the store has the open orders of/ });
+  assert.deepEqual(await store.orders(["order-2"]), []);
   await orders.remove("order-1");
   chain.add(["b"]);
   assert.deepEqual(await shop.tell(), []);

@@ -90,6 +90,8 @@ class OrderSteps:
             raise InvalidInput(f"these are the orders of {self._recipient}; that of {order.recipient} is none of them")
         if pay_until is not None:
             check_number(pay_until, "pay_until")
+        # Nothing would tell of an order in the store of another feed.
+        yield from self.place()
         added = new_order(order, pay_until, self.now())
         yield from _blocking(lambda: self._store.write(Update(added=[added.stored])))
         for found in (yield from self.open([order.reference])).values():
@@ -282,7 +284,7 @@ class Orders:
 
         ``pay_until`` is the buyer's deadline in Unix milliseconds: until then the payment must have been seen, in the
         mempool or in a block; `payment.expired` is told a minute later. The same order again changes nothing; other
-        terms under its reference raise InvalidInput.
+        terms under its reference raise InvalidInput, and a store that has the feed of another address StoreError.
         """
         self._node._run(self._steps.add(order, pay_until))
 
