@@ -19,7 +19,7 @@ from svcd.metrics.collectors import REASONS, WebMetrics, WorkMetrics
 from svcd.node.changes import BlockStage
 from svcd.node.miner import Miner
 from svcd.node.work_rate import WorkRate
-from svcd.p2p import block_download
+from svcd.p2p import schedule
 from svcd.p2p.bans import INVALID_BAN_SECONDS
 from svcd.p2p.progress import SyncStage
 from svcd.web.connections import SiteLimits
@@ -210,7 +210,7 @@ def test_a_node_that_has_caught_up_is_where_it_wants_to_be(measured: Measured, g
 
 
 def test_catching_up_shows_while_it_lasts(measured: Measured, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_download, "FIRST_BYTES", 40_000)
+    monkeypatch.setattr(schedule, "FIRST_BYTES", 40_000)
     node = measured.node
     remotes = [measured.node.remote(number, blocks=grow(300, pays=1)) for number in (1, 2)]
     for remote in remotes:
