@@ -39,6 +39,8 @@ LOG_SETTLED_AGAIN = "pretix_svc_pay.settled_again"
 EVENTS = [name for name in EVENT_NAMES if name != "node.alarm"]
 REFUND_SECONDS = 7 * 24 * 3600
 """How long the payment of a refund is watched at a time; the periodic task follows it after that."""
+ON_THE_WAY = timedelta(minutes=1)
+"""How long after its deadline an attempt still waits for a block of a time before it, as the node's watch does."""
 LATE = timedelta(days=30)
 """How long the feed is read for an attempt after its deadline and after each news of it, and a note is followed."""
 MOST_NOTES = 20
@@ -97,7 +99,7 @@ def begin(
         payment_uri=made.payment_uri,
         checkout_url=checkout_url,
         pay_until=pay_until,
-        look_at=now() if pay_until is None else pay_until,
+        look_at=now() if pay_until is None else pay_until + ON_THE_WAY,
         follow_until=None if pay_until is None else pay_until + LATE,
     )
     if quote is not None:
@@ -242,7 +244,8 @@ def next_look_at_payment(row: Attempt) -> datetime | None:
         # As long as the node watches it for a reorganisation.
         deep = row.state == State.CONFIRMED and row.depth >= row.confirmations + max(2 * row.confirmations, 30)
         return None if deep else time + timedelta(minutes=10)
-    return row.pay_until if row.state == State.UNPAID and row.pay_until > time else None
+    end = row.pay_until + ON_THE_WAY
+    return end if row.state == State.UNPAID and end > time else None
 
 
 # What follows from it
@@ -262,7 +265,7 @@ def conclude(row: Attempt, settled: bool) -> None:
         undo(row, payment)
     elif row.state == State.UNPAID:
         row.notes.filter(kind="late", state=Note.OPEN).update(state=Note.WITHDRAWN)
-        if waits and row.pay_until is not None and row.pay_until <= now():
+        if waits and row.pay_until is not None and row.pay_until + ON_THE_WAY <= now():
             payment.fail(log_data={"reason": "expired"})
         elif payment.state == OrderPayment.PAYMENT_STATE_PENDING:
             # The transfer has left the mempool: the buyer may choose another way to pay again.
