@@ -514,7 +514,8 @@ export class SvcPayService implements OnApplicationBootstrap {
         const payment = await client.payment(order);
         await mustReach(payment, least);
         const waits = state === 'AwaitingTransfer' || state === 'Authorized';
-        const expired = waits && (await this.hasExpired(client, attempt, payment.state === 'unpaid'));
+        const unpaid = payment.state === 'unpaid' && payment.node?.synced === true;
+        const expired = waits && (await this.hasExpired(client, attempt, unpaid));
         const ended = expired || state === 'Cancelled';
         const odd = payment.mismatches.length > 0 || payment.matchCount > (ended ? 0 : 1);
         const { recipient, reference, amount, sinceHeight } = order;
