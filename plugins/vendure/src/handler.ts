@@ -20,6 +20,8 @@ export const svcPayArgs = {
         required: true,
         label: en('Recipient'),
         description: en('The address to which buyers pay'),
+        // The whole address is to be seen, which is longer than the field of one line.
+        ui: { component: 'textarea-form-input' },
     },
     confirmations: {
         type: 'int',

@@ -377,6 +377,8 @@ test('settings with which nothing could be sold are not saved', async () => {
         [{ node: 'mian' }, /no node "mian"; it has main, wrong, page/],
         [{ recipient: merchantAddress.slice(0, -1) + 'q' }, /is mistyped/],
         [{ recipient: elsewhere }, /network|address/],
+        // The form has a field of several lines for it.
+        [{ recipient: `${merchantAddress.slice(0, 30)}\n${merchantAddress.slice(30)}` }, /address/],
         [{ rate: '0,48' }, /"0,48" is not a rate; give a number above 0 with a point, such as 0.48/],
         [{ node: 'page' }, /explorer does not answer like a svcd node \(status 40[45]\): check the URL/],
         [{ rate: '' }, /either a fixed rate or the URL/],
