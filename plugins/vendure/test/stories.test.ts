@@ -57,7 +57,8 @@ before(async () => {
     };
     const wrong = { ...main, token: 'x'.repeat(43) };
     const page = { ...main, url: `${relay.url}/explorer` };
-    shop = await openShop({ folder, port, nodes: { main, wrong, page } });
+    const closed = { ...main, publicUrl: `http://127.0.0.1:${await freePort()}` };
+    shop = await openShop({ folder, port, nodes: { main, wrong, page, closed } });
     const settings = {
         node: 'main',
         recipient: merchantAddress,
@@ -69,6 +70,7 @@ before(async () => {
     };
     await shop.offer('coins', settings);
     await shop.offer('wrong', { ...settings, node: 'wrong' });
+    await shop.offer('closed', { ...settings, node: 'closed' });
     await shop.offer('euro', { ...settings, currency: 'EUR' });
     await shop.offer('dear', {
         ...settings,
@@ -374,7 +376,7 @@ test('settings with which nothing could be sold are not saved', async () => {
     };
     const rated = { ...right, rate: '0.50', rateMaxAge: 60 };
     const cases: Array<[{ [name: string]: string | number }, RegExp]> = [
-        [{ node: 'mian' }, /no node "mian"; it has main, wrong, page/],
+        [{ node: 'mian' }, /no node "mian"; it has main, wrong, page, closed/],
         [{ recipient: merchantAddress.slice(0, -1) + 'q' }, /is mistyped/],
         [{ recipient: elsewhere }, /network|address/],
         // The form has a field of several lines for it.
@@ -403,7 +405,19 @@ test('the scheduled test says what is wrong', async () => {
         found.some(sentence => /payment method dear: /.test(sentence)),
         found.join('\n'),
     );
-    assert.ok(!found.some(sentence => /node "main"|payment method coins/.test(sentence)), found.join('\n'));
+    // Buyers would get a link that leads nowhere, though Vendure reaches the node.
+    assert.ok(
+        found.some(sentence =>
+            /payment method closed: the publicUrl of its node leads buyers to no node of its network: /.test(
+                sentence,
+            ),
+        ),
+        found.join('\n'),
+    );
+    assert.ok(
+        !found.some(sentence => /node "(main|closed)"|payment method coins/.test(sentence)),
+        found.join('\n'),
+    );
 });
 
 test('a rate comes from a URL, as long as it is new enough', async () => {
