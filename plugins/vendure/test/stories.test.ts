@@ -14,8 +14,9 @@ import { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 
-import { Attempt, SvcPayService } from '../src';
+import { Attempt, PublicMetadata, SvcPayService } from '../src';
 import { Place } from '../src/feed';
 import { svcPay } from '../src/svc-pay';
 import { Devnet, faucetKey, freePort, until } from './devnet';
@@ -140,6 +141,18 @@ const noted = (order: ShopOrder, ...words: string[]) =>
     until(`a note with ${words.join(', ')}`, async () =>
         (await shop.notes(order.id)).find(note => words.every(word => note.includes(word))),
     );
+
+/** What the page to copy tells the buyer of an order. */
+async function pageSays(buyer: Buyer, { code }: ShopOrder): Promise<string> {
+    // From lib/test, where this file is compiled to.
+    const page = pathToFileURL(join(__dirname, '../../example/sentences.mjs')).href;
+    const { SENTENCES } = (await import(page)) as {
+        SENTENCES: { [state: string]: (details: PublicMetadata) => string };
+    };
+    const [payment] = (await buyer.look(code)).payments;
+    assert.ok(payment);
+    return SENTENCES[payment.state]?.(payment.metadata.public) ?? '';
+}
 
 const check = () => shop.check();
 
@@ -481,9 +494,14 @@ test('too little, too much and twice are noted with the proposed refund, once', 
     await becomes(order, 'AwaitingTransfer', 'ArrangingPayment');
     const { wrongAmounts } = (await buyer.look(order.code)).payments[0]?.metadata.public ?? {};
     assert.deepEqual(wrongAmounts, ['24.99999999']);
+    assert.equal(
+        await pageSays(buyer, order),
+        '24.99999999 SVC arrived; the order costs 25 SVC. They pay nothing; ask for their refund.',
+    );
     await pay(reference, AMOUNT + 1n);
     await node.mine(1);
     await noted(order, 'too much', '25.00000001');
+    assert.match(await pageSays(buyer, order), /^24\.99999999 and 25\.00000001 SVC arrived; /);
     await pay(reference);
     await node.mine(1);
     await pay(reference);
