@@ -469,8 +469,8 @@ class Peers:
         return peer
 
     def _is_crowded(self, group: str, *, beside: str) -> bool:
-        """Whether there is an outbound peer in a network group already, other than at one endpoint."""
-        others = [peer for peer in self.outbound() if peer.endpoint != beside]
+        """Whether a network group has an outbound peer already that is no seed, other than at one endpoint."""
+        others = [peer for peer in self.outbound() if peer.endpoint not in (beside, *self._seeds)]
         return self.settings.diverse and any(peer.group() == group for peer in others)
 
     # Failures and bans
@@ -755,7 +755,8 @@ class Peers:
         While others are known, inbound peers must not fill outbound places (docs/threats.md "Eclipse").
         """
         for peer in self.all():
-            if count > 0 and not peer.outbound and take_group(peer.group(), groups):
+            able = not peer.outbound and peer.endpoint not in self._seeds
+            if count > 0 and able and take_group(peer.group(), groups):
                 peer.outbound = True
                 count -= 1
 

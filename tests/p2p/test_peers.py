@@ -888,6 +888,8 @@ def test_a_seed_may_be_in_the_network_group_of_another_outbound_peer(make_node: 
     with full_but_for_seeds(make_node, tmp_path, [seed]) as node:
         node.remote(endpoint=seed)
         assert node.until(lambda: seed in outbound(node), within=HOUR)
+        # Also when the handshakes have been renewed.
+        node.run(HOUR)
         assert outbound(node) == {*CHOSEN, seed}
 
 
