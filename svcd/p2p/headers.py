@@ -180,6 +180,8 @@ class HeaderStream:
         """How many headers to request next."""
         self._asked = 0
         """How many were requested last."""
+        self._took = 0.0
+        """How many seconds the peer took for the last answer, also while other headers were verified."""
         self._restarts = 0
         self._call: Deferred[HeadersReply] | None = None
         """The request that is under way."""
@@ -264,7 +266,9 @@ class HeaderStream:
 
     async def _reply(self, hashes: Sequence[bytes]) -> HeadersReply:
         """The reply that was requested ahead, or else one to a request for the headers above one of ``hashes``."""
-        self.asked_at = began = self._node.now()
+        if self._ended:
+            raise CancelledError
+        self.asked_at = self._node.now()
         self._call = self._call or self._request(hashes)
         try:
             reply = await self._call
@@ -275,7 +279,7 @@ class HeaderStream:
         if not reply.is_one_chain:
             raise FalseClaim("its headers are not those of one chain")
         most = MAX_HEADERS if self._ahead else PROOF_HEADERS
-        self._limit = _next_limit(self._asked, self._node.now() - began, most)
+        self._limit = _next_limit(self._asked, self._took, most)
         return reply
 
     def _request(self, hashes: Sequence[bytes]) -> Deferred[HeadersReply]:
@@ -293,9 +297,9 @@ class HeaderStream:
             left = self._began + self._seconds - self._node.now()
             if left <= 0:
                 raise late
-            within = None if self._proven else min(PROOF_SECONDS, left)
+            within, began = None if self._proven else min(PROOF_SECONDS, left), self._node.now()
             try:
-                return await self._peers.client.headers(self._peer.endpoint, hashes, self._asked, within=within)
+                reply = await self._peers.client.headers(self._peer.endpoint, hashes, self._asked, within=within)
             except PeerCallFailed as failed:
                 if failed.kind is FailureKind.TIMEOUT and within == left:
                     raise late from failed
@@ -303,6 +307,9 @@ class HeaderStream:
                     raise
                 if failed.retry_after:
                     await sleep(self._peers, failed.retry_after)
+            else:
+                self._took = self._node.now() - began
+                return reply
         raise StreamEnded("the peer has been dropped")
 
 
