@@ -441,6 +441,9 @@ class HeaderFeed:
                 if batch is not None:
                     chain.append(batch)
                     self._wake()
+                    if batch.failure is not None and not chain.ended:
+                        # The source has left the chain that was verified, part of which is fetched again.
+                        raise StreamEnded("the peer's chain has changed")
         finally:
             self._stream.end()
 
