@@ -174,8 +174,10 @@ class SnapshotDownload:
             known = sources.get(peer.endpoint)
             if known is None or (known.peer is not peer and not known.requests):
                 sources[peer.endpoint] = Source(peer)
-        for source in sources.values():
+        for source in tuple(sources.values()):
             peer = source.peer
+            if not (self._peers.has(peer) or source.requests):
+                del sources[source.name]
             able = self._peers.has(peer) and self._serves(peer) and source.name not in self._idle
             source.paused, source.preference = peer.is_paused or not able, (not peer.outbound,)
         return sorted(sources.values(), key=lambda source: source.rank)

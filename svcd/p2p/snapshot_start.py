@@ -239,6 +239,8 @@ class SnapshotStart:
         self._over = settings.mode is StartMode.BLOCKS
         """Whether the node has a chain, or is to fetch all blocks."""
         self._running: Deferred[None] | None = None
+        self._stream: HeaderStream | None = None
+        """The headers that are being fetched."""
         self._download: SnapshotDownload | None = None
         self._liars: set[str] = set()
         """Endpoints of peers that sent a false part of a snapshot."""
@@ -312,6 +314,8 @@ class SnapshotStart:
         """Stop; done when nothing of it is being written any more."""
         self._stopping = True
         self._wakeup.set()
+        if self._stream is not None:
+            self._stream.end()
         if self._download is not None:
             self._download.stop(DownloadFailed("the node is stopping"))
         if self._running is not None:
@@ -461,7 +465,7 @@ class SnapshotStart:
     async def _headers_from(self, peer: Peer) -> None:
         """Fetch headers of a peer's chain; raises FalseClaim, StreamEnded or PeerCallFailed."""
         known = _StagedHeaders(self._staging, self._write)
-        stream = HeaderStream(self._peers, peer, known, ahead=True)
+        stream = self._stream = HeaderStream(self._peers, peer, known, ahead=True)
         branch: _Branch | None = None
         staged = False
         try:
@@ -487,6 +491,7 @@ class SnapshotStart:
                 if batch.is_last:
                     break
         finally:
+            self._stream = None
             stream.end()
         if not (staged or self._stopping):
             raise FalseClaim("its headers have less work than it claims")

@@ -653,7 +653,7 @@ def test_a_stop_while_the_watches_are_checked_begins_no_download(make_node: Make
     result_of(stopped)
 
 
-@pytest.mark.parametrize("path", [PATH, f"{PATH}/0"])
+@pytest.mark.parametrize("path", [HEADERS, PATH, f"{PATH}/0"])
 def test_a_stop_waits_for_nothing_that_trickles(fresh: Node, chain: list[Block], path: str) -> None:
     remote = archive(fresh, 1, chain, scripts={path: silent})
     fresh.transport.dripping.add(remote.endpoint)
