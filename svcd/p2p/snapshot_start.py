@@ -57,6 +57,10 @@ MAX_BEGUN: Final = limit(10, "snapshots that are begun until all blocks are fetc
 """A peer can invent manifests without end whose chunks but one are right."""
 MAX_TRIES: Final = 3
 """How often in a row a peer may fail to show the headers that it claims until the node no longer waits for it."""
+TURN_SECONDS: Final = limit(
+    120.0, "time until the headers of a start are requested from another peer", "seconds", STALLING_PEER
+)
+"""How long one peer is asked for headers, if others have them too: it may answer each request as late as it may."""
 BRANCH_HEADERS: Final = limit(
     10_000, "headers of a branch that wait for proof of more work", "headers", "Endless headers of little work"
 )
@@ -467,7 +471,7 @@ class SnapshotStart:
         known = _StagedHeaders(self._staging, self._write)
         stream = self._stream = HeaderStream(self._peers, peer, known, ahead=True)
         branch: _Branch | None = None
-        staged = False
+        staged, began = False, self._node.now()
         try:
             while not self._stopping and (batch := await stream.next()) is not None:
                 if branch is None or batch.parent.point.hash != branch.tip.point.hash:
@@ -488,7 +492,7 @@ class SnapshotStart:
                         self._unexpected.add(peer.endpoint)
                     judge(self._peers, peer, batch.failure)
                     return
-                if batch.is_last:
+                if batch.is_last or (staged and self._node.now() - began >= TURN_SECONDS):
                     break
         finally:
             self._stream = None
