@@ -57,6 +57,6 @@ def test_the_units_are_where_the_page_says() -> None:
 def test_the_commands_to_install_the_units_are_those_of_the_unit() -> None:
     unit = (ROOT / "systemd" / "svcd.service").read_text()
     commands = re.findall(r"^#   (.*)$", unit.partition("[Unit]")[0], re.MULTILINE)
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         assert f"       {command}\n" in section(PAGE, "## A public node, step by step")
