@@ -76,7 +76,9 @@ def test_webhooks_are_moved_once_and_restored_as_often_as_one_likes(nodes: Nodes
     database = postgresql_server.new_schema()
 
     def here(text: str) -> str:
-        return text.replace("postgresql:///svcd", f"'{database}'").replace("/var/lib/svcd", str(node.data_dir))
+        # The directory belongs to the user of the tests.
+        text = text.replace("sudo -u svcd ", "").replace("/var/lib/svcd", str(node.data_dir))
+        return text.replace("postgresql:///svcd", f"'{database}'")
 
     _, move = commands("## Webhooks on PostgreSQL", PAGE)
     (restored,) = commands("### Backups and promoted standbys", PAGE)
