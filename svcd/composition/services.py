@@ -37,6 +37,7 @@ from svcd.node.chain_news import ChainNews
 from svcd.node.clock_guard import CLOCK_CHECK_SECONDS
 from svcd.node.database_health import ReportingWorker
 from svcd.node.devnet import Devnet
+from svcd.node.fees import Fees
 from svcd.node.miner import Miner, MinerSettings
 from svcd.node.network_view import NetworkObserver, NoPeers
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
@@ -242,7 +243,9 @@ class NodeServices:
             node_context.chain_manager, node_context.transaction_pool, synced=lambda: self._status.current
         )
         incoming = RecipientIndex.subscribed(node_context.transaction_pool)
-        mempool = MempoolRoutes(node_context.chain_manager, node_context.transaction_pool.mempool, incoming)
+        waiting = node_context.transaction_pool.mempool
+        fees = Fees(node_context.chain_manager, waiting)
+        mempool = MempoolRoutes(node_context.chain_manager, waiting, incoming, fees)
         waiters = PaymentWaiters.subscribed(
             payments,
             node_context.chain_manager,
@@ -261,7 +264,7 @@ class NodeServices:
             feed,
             StatementRoutes(node_context.chain_manager),
         ]
-        pages = self._pages(payments, incoming)
+        pages = self._pages(payments, incoming, fees)
         public = PublicSite(_site_limits(limits), self._limiter)
         peers = [] if self._network is None else self._network.routes
         if not config.p2p.listen:
@@ -435,11 +438,12 @@ class NodeServices:
             routes.append(DevnetRoutes(self._devnet, seed=self._seed, token=token))
         return self._sites.operator(routes, SiteLimits(connections=OPERATOR_CONNECTIONS), hosts=hosts)
 
-    def _pages(self, payments: PaymentLookup, incoming: RecipientIndex) -> PagesMaker:
+    def _pages(self, payments: PaymentLookup, incoming: RecipientIndex, fees: Fees) -> PagesMaker:
         node_context, config, network = self._base.node_context, self._base.config, self._network
         sources = Sources(
             chain_manager=node_context.chain_manager,
             mempool=node_context.transaction_pool.mempool,
+            fees=fees,
             incoming=incoming,
             referenced=ReferenceIndex.subscribed(node_context.transaction_pool),
             payments=payments,

@@ -43,6 +43,8 @@ class Sources:
 
     chain_manager: ChainManager
     mempool: Mempool
+    fees: Fees
+    """Those that ``mempool`` asks for."""
     incoming: RecipientIndex
     referenced: ReferenceIndex
     """These two follow ``mempool``."""
@@ -63,11 +65,6 @@ class Sources:
     every: int
     """The seconds between the blocks that it makes besides; 0 if it makes none."""
     recent: RecentBlocks = field(init=False)
-    fees: Fees = field(init=False)
-
-    @fees.default
-    def _fees(self) -> Fees:
-        return Fees(self.chain_manager, self.mempool)
 
     @recent.default
     def _recent_blocks(self) -> RecentBlocks:

@@ -28,13 +28,13 @@ def waiting_record(entry: MempoolEntry) -> bytes:
 
 
 class MempoolRoutes(ShowsChain):
-    """Reads of the mempool; ``incoming`` follows the same mempool."""
+    """Reads of the mempool; ``incoming`` follows the same mempool, and ``fees`` are those that it asks for."""
 
-    def __init__(self, chain_manager: ChainManager, mempool: Mempool, incoming: RecipientIndex) -> None:
+    def __init__(self, chain_manager: ChainManager, mempool: Mempool, incoming: RecipientIndex, fees: Fees) -> None:
         self._chain_manager = chain_manager
         self._params = chain_manager.params
         self._mempool, self._incoming = mempool, incoming
-        self._fees = Fees(chain_manager, mempool)
+        self._fees = fees
 
     @Route(
         "GET",

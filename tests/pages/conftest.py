@@ -8,6 +8,7 @@ from attrs import define, evolve, field, frozen
 
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
+from svcd.node.fees import Fees
 from svcd.node.network_view import NetworkView, NoPeers
 from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.work_rate import WorkRate
@@ -112,6 +113,7 @@ def show(
     sources = Sources(
         chain_manager=chain_manager,
         mempool=transaction_pool.mempool,
+        fees=Fees(chain_manager, transaction_pool.mempool),
         incoming=RecipientIndex.subscribed(transaction_pool),
         referenced=ReferenceIndex.subscribed(transaction_pool),
         payments=payments,

@@ -24,6 +24,7 @@ from svcd.composition.resources import OpenDatabases
 from svcd.node.changes import BlockStatus
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.devnet import Devnet
+from svcd.node.fees import Fees
 from svcd.node.mempool import Mempool
 from svcd.node.network_view import NetworkView, NoPeers
 from svcd.node.node_context import NodeContext, NodeThreads, open_node
@@ -164,7 +165,9 @@ class Node:
         commerce = CommerceRoutes(chain_manager, payments, self.waiters, random=bytes, webhooks_enabled=False)
         proofs = ProofRoutes(self.node_context, payments)
         incoming = RecipientIndex.subscribed(transaction_pool)
-        mempool = MempoolRoutes(chain_manager, transaction_pool.mempool, incoming)
+        mempool = MempoolRoutes(
+            chain_manager, transaction_pool.mempool, incoming, Fees(chain_manager, transaction_pool.mempool)
+        )
         listed = PaymentListRoutes(chain_manager, payments, incoming)
         feed = FeedRoutes(chain_manager, payments, self.waiters, incoming)
         self.public: Site = self.sites.public(
