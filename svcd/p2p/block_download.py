@@ -219,13 +219,9 @@ class BlockDownload:
 
     def _send_requests(self) -> None:
         now, sources = self._node.now(), self._schedule.sources
-        for peer in self._peers.all():
-            if peer.endpoint not in sources and self._may_have_chain(peer):
-                sources[peer.endpoint] = Source(peer)
-        for source in tuple(sources.values()):
+        self._schedule.update_sources(filter(self._may_have_chain, self._peers.all()), self._peers.has)
+        for source in sources.values():
             peer = source.peer
-            if not (self._peers.has(peer) or source.requests):
-                del sources[source.name]
             source.paused = peer.is_paused or not self._peers.has(peer)
             source.least = 0 if peer.status is None else peer.status.prune_height
             # Any number of peers may claim to have the chain, and answer no request for its blocks.

@@ -6,7 +6,7 @@ delivers, so that neither a slow line nor a distant peer idles.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from attrs import define, field
@@ -155,6 +155,15 @@ class Schedule(Generic[T]):
     def ahead(self) -> int:
         """Bytes that are requested, or here and not taken."""
         return self.held + self._requested
+
+    def update_sources(self, peers: Iterable[Peer], is_connected: Callable[[Peer], bool]) -> None:
+        """Forget the sources that are gone and have no request under way, and add those of ``peers`` that are new."""
+        for source in tuple(self.sources.values()):
+            if not (source.requests or is_connected(source.peer)):
+                del self.sources[source.name]
+        for peer in peers:
+            if peer.endpoint not in self.sources:
+                self.sources[peer.endpoint] = Source(peer)
 
     def want(self, item: T) -> None:
         """Add an item, or one that waits again."""

@@ -170,14 +170,9 @@ class SnapshotDownload:
     def _sources(self) -> list[Source]:
         """The peers that may have what is missing, in the order in which they are asked."""
         sources = self._schedule.sources
-        for peer in self._peers.in_relay_order():
-            known = sources.get(peer.endpoint)
-            if known is None or (known.peer is not peer and not known.requests):
-                sources[peer.endpoint] = Source(peer)
-        for source in tuple(sources.values()):
+        self._schedule.update_sources(self._peers.in_relay_order(), self._peers.has)
+        for source in sources.values():
             peer = source.peer
-            if not (self._peers.has(peer) or source.requests):
-                del sources[source.name]
             able = self._peers.has(peer) and self._serves(peer) and source.name not in self._idle
             source.paused, source.preference = peer.is_paused or not able, (not peer.outbound,)
         return sorted(sources.values(), key=lambda source: source.rank)
