@@ -131,6 +131,9 @@ export function moved(place, answer) {
 
 // Orders
 
+/** When an order expires without a payment, in Unix milliseconds; null for never. */
+const endOf = ({ payUntil }) => (payUntil === null ? null : payUntil + ON_THE_WAY);
+
 /** An order of which nothing is known yet: `order` is a checked one, `payUntil` the deadline, `added` the time. */
 export const newOrder = ({ reference, amount, confirmations, sinceHeight }, payUntil, added) => ({
   reference,
@@ -155,7 +158,7 @@ export const newOrder = ({ reference, amount, confirmations, sinceHeight }, payU
   /** Those under its reference on the chain, in the order of the chain; the first ones, if there are very many. */
   transfers: [],
   awaits: null,
-  due: payUntil === null ? null : payUntil + ON_THE_WAY,
+  due: endOf({ payUntil }),
 });
 
 /** The terms of an order, without what is known about it. */
@@ -314,7 +317,8 @@ function evaluatePayment(evaluation) {
 function evaluateDeadline(evaluation) {
   const { order, seen } = evaluation;
   const { tip, now, mayEnd, allWaiting } = seen.moment;
-  if (order.payUntil === null || order.state !== "unpaid" || now < order.payUntil + ON_THE_WAY) return;
+  const end = endOf(order);
+  if (end === null || order.state !== "unpaid" || now < end) return;
   if (!mayEnd || !allWaiting || tip.height < (order.closeHeight ?? 0)) return;
   evaluation.emit("payment.expired", order.state);
   evaluation.order = { ...evaluation.order, expired: true };
@@ -347,12 +351,12 @@ const byAmount = (one, other) => ascending(BigInt(one.amount), BigInt(other.amou
 /** The order with the height and the time at which it is to be evaluated although no transfer comes or goes. */
 function scheduled(order, { tip, now }) {
   let [awaits, due] = [null, null];
-  const { expired, state, payUntil, closeHeight } = order;
+  const { expired, state, closeHeight } = order;
+  const end = endOf(order);
   if (!expired && state === "pending") awaits = MARKED;
   else if (!expired && state === "confirming") awaits = tip.height + 1;
-  else if (!expired && state === "unpaid" && payUntil !== null) {
+  else if (!expired && state === "unpaid" && end !== null) {
     const closed = tip.height >= (closeHeight ?? 0);
-    const end = payUntil + ON_THE_WAY;
     due = now < end || closed ? end : null;
     awaits = closed ? null : closeHeight;
   }

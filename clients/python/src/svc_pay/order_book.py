@@ -293,6 +293,11 @@ class OpenOrder:
     """When it is to be evaluated, in Unix milliseconds; None if no time matters."""
 
     @property
+    def ends(self) -> int | None:
+        """When it expires without a payment, in Unix milliseconds; None for never."""
+        return None if self.pay_until is None else self.pay_until + _ON_THE_WAY
+
+    @property
     def stored(self) -> StoredOrder:
         """The row for a store."""
         order = self.order
@@ -343,7 +348,8 @@ class OpenOrder:
 
 def new_order(order: Order, pay_until: int | None, now: int) -> OpenOrder:
     """An order of which nothing is known yet."""
-    return OpenOrder(order, pay_until, now, due=None if pay_until is None else pay_until + _ON_THE_WAY)
+    opened = OpenOrder(order, pay_until, now)
+    return replace(opened, due=opened.ends)
 
 
 def record(orders: Mapping[str, OpenOrder], answer: FeedAnswer) -> list[OpenOrder]:
@@ -525,7 +531,7 @@ def _evaluate_payment(evaluation: _Evaluation) -> None:
 
 def _evaluate_deadline(evaluation: _Evaluation) -> None:
     order, moment = evaluation.order, evaluation.seen.moment
-    if order.pay_until is None or order.state is not State.UNPAID or moment.now < order.pay_until + _ON_THE_WAY:
+    if order.ends is None or order.state is not State.UNPAID or moment.now < order.ends:
         return
     if moment.may_end and moment.all_waiting and moment.tip.height >= (order.close_height or 0):
         evaluation.emit("payment.expired", order.state)
@@ -558,10 +564,9 @@ def _scheduled(order: OpenOrder, moment: Moment) -> OpenOrder:
             awaits = _MARKED
         elif order.state is State.CONFIRMING:
             awaits = moment.tip.height + 1
-        elif order.state is State.UNPAID and order.pay_until is not None:
+        elif order.state is State.UNPAID and order.ends is not None:
             closed = moment.tip.height >= (order.close_height or 0)
-            end = order.pay_until + _ON_THE_WAY
-            due = end if moment.now < end or closed else None
+            due = order.ends if moment.now < order.ends or closed else None
             awaits = None if closed else order.close_height
     return replace(order, awaits=awaits, due=due)
 
