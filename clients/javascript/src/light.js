@@ -6,6 +6,7 @@ import { checkNames, checkNetwork, checkOrder, must as checkInput, networkFor } 
 import { Client, questionsOf } from "./client.js";
 import { ApiError, InvalidInput, InvalidProof, SvcPayError } from "./errors.js";
 import { checkAccount, parseAccountProof } from "./light/account-proof.mjs";
+import { PRUNED } from "./light/answers.mjs";
 import { checkChain, checkWork, evaluating, MAX_PROOF_BYTES, parseChainProof, tipTime } from "./light/chain-proof.mjs";
 import { genesisOf } from "./light/chain-rules.mjs";
 import { provenTransfer } from "./light/payment-proof.mjs";
@@ -218,7 +219,7 @@ export async function provenPayment(nodes, order, { network: given, ...options }
     try {
       answer = await text(path, { ...context, parameters });
     } catch (absent) {
-      if (!(absent instanceof ApiError) || ![404, 410].includes(absent.status)) throw absent;
+      if (!(absent instanceof ApiError) || ![404, PRUNED].includes(absent.status)) throw absent;
       // Its chain may have more work than one with the payment.
       return { ...(await chainOf(await text("/rpc/proof/chain", context), network, context)), absent };
     }
