@@ -115,9 +115,9 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     signers = [Signer(number) for number in range(paid)]
     create_chain(initial, [signer.key for signer in signers])
     copy(initial, draft)
-    time_of_all = DEVNET.genesis_time
+    terms = {"amount": _AMOUNT, "timestamp": DEVNET.genesis_time}
     body = [
-        signer.pays(_SHOP, amount=_AMOUNT, timestamp=time_of_all, reference=_reference(number * (count // paid)))
+        signer.pays(_SHOP, **terms, reference=_reference(number * (count // paid)))
         for number, signer in enumerate(signers)
     ]
     blocks.write_bytes(b"\n".join(build_blocks(draft, [body])))

@@ -6,7 +6,7 @@ import { pages } from "./answers.mjs";
 
 /** The answers of the node to `path`, whose query ends with the limit, and then to `path` from the `next` of each on.
  *
- * Throws what `odd` makes for an answer that makes no sense; who reads has looked at the answer before the next one.
+ * Throws what `odd` makes for an answer that makes no sense; the reader looks at each answer before it takes the next one.
  * @type {(node: Pick<Node, "ask">, path: string, odd: () => Error) => AsyncGenerator<Awaited<ReturnType<Node["ask"]>>>} */
 export const answerPages = async function* (node, path, odd) {
   const following = pages();
